@@ -1,0 +1,44 @@
+# Ponor: every target says what it is for with 'make help'.
+GO      ?= go
+BIN     ?= bin
+LINT    ?= $(shell $(GO) env GOPATH)/bin/golangci-lint
+FUZZ    ?= 10s
+CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./broker/...
+
+.PHONY: help build run test race lint fuzz bench clients proto clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build bin/ponor
+	$(GO) build -trimpath -o $(BIN)/ponor ./cmd/node
+
+run: build ## Start a three-node demo cluster on this machine
+	$(BIN)/ponor demo
+
+test: ## Run all tests that need Go alone
+	$(GO) test ./...
+
+race: ## Run the core packages' tests under the race detector
+	$(GO) test -race -short $(CORE)
+
+lint: ## Check format and lint rules (installs golangci-lint with 'make lint-install')
+	$(LINT) run ./...
+
+lint-install: ## Install the linter
+	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+fuzz: ## Fuzz every decoder for FUZZ (10s) each
+	sh deploy/ci/fuzz.sh $(FUZZ)
+
+bench: ## Run the Go benchmarks
+	$(GO) test -run '^$$' -bench . -benchmem $(CORE)
+
+clients: build ## Test with kcat, the Java tools, kafka-python and franz-go's own suite
+	sh deploy/ci/clients.sh
+
+proto: ## Regenerate the protobuf code (needs protoc and protoc-gen-go)
+	find . -name '*.proto' -execdir protoc --go_out=. --go_opt=paths=source_relative {} \;
+
+clean: ## Remove what was built
+	rm -rf $(BIN)

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+func newBenchProduce() *cobra.Command {
+	var f benchFlags
+	var pf produceFlags
+	var producers int
+	cmd := &cobra.Command{
+		Use: "produce", Short: "Produce as fast as the cluster takes it", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			opts, err := pf.options()
+			if err != nil {
+				return err
+			}
+			if err := f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error { return f.ensureTopic(ctx, adm) }); err != nil {
+				return err
+			}
+			b := produceBench{flags: &f, values: payloads(f.size)}
+			for range producers {
+				cl, err := f.connect(cmd.Context(), append(opts, kgo.MaxBufferedRecords(100_000), kgo.DefaultProduceTopic(f.topic))...)
+				if err != nil {
+					return err
+				}
+				defer cl.Close()
+				b.clients = append(b.clients, cl)
+			}
+			stop := progress(cmd.ErrOrStderr(), "produce", f.warmup+f.duration, &b.acked)
+			res, err := b.run(cmd.Context())
+			stop()
+			if err != nil {
+				return err
+			}
+			return render(cmd, f.format, res, res.print)
+		},
+	}
+	f.register(cmd)
+	pf.register(cmd)
+	cmd.Flags().IntVar(&producers, "producers", 2, "producers, each with its own connections")
+	return cmd
+}
+
+// produceBench drives closed-loop producers whose buffers are always full.
+type produceBench struct {
+	flags   *benchFlags
+	values  [][]byte
+	clients []*kgo.Client
+	acked   atomic.Int64
+	failed  atomic.Int64
+}
+
+func (b *produceBench) run(ctx context.Context) (*benchResult, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, cl := range b.clients {
+		wg.Go(func() { b.load(ctx, cl) })
+	}
+	defer wg.Wait()
+	defer cancel()
+	if !sleep(ctx, b.flags.warmup) {
+		return nil, ctx.Err()
+	}
+	before, err := readUsage(b.flags.pids)
+	if err != nil {
+		return nil, err
+	}
+	startAcked, startFailed, start := b.acked.Load(), b.failed.Load(), time.Now()
+	if !sleep(ctx, b.flags.duration) {
+		return nil, ctx.Err()
+	}
+	elapsed := time.Since(start)
+	res := &benchResult{Bench: "produce", Records: b.acked.Load() - startAcked, Errors: b.failed.Load() - startFailed}
+	after, err := readUsage(b.flags.pids)
+	if err != nil {
+		return nil, err
+	}
+	res.finish(res.Records*int64(b.flags.size), elapsed, after.since(before))
+	return res, nil
+}
+
+func (b *produceBench) load(ctx context.Context, cl *kgo.Client) {
+	promise := func(_ *kgo.Record, err error) {
+		if err == nil {
+			b.acked.Add(1)
+		} else if ctx.Err() == nil {
+			b.failed.Add(1)
+		}
+	}
+	for i := 0; ctx.Err() == nil; i++ {
+		cl.Produce(ctx, &kgo.Record{Value: b.values[i%len(b.values)]}, promise)
+	}
+}
+
+// sleep waits and says whether ctx let it.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+const defaultBootstrap = "127.0.0.1:9092"
+
+// clientFlags are what every client verb takes; they work against any cluster
+// that speaks the Kafka protocol.
+type clientFlags struct {
+	bootstrap string
+	timeout   time.Duration
+}
+
+func (f *clientFlags) register(cmd *cobra.Command) {
+	def := defaultBootstrap
+	if env := os.Getenv("PONOR_BOOTSTRAP"); env != "" {
+		def = env
+	}
+	cmd.Flags().StringVarP(&f.bootstrap, "bootstrap", "b", def, "addresses of the cluster, comma-separated [env: PONOR_BOOTSTRAP]")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 30*time.Second, "how long to wait for the cluster")
+}
+
+// seeds are the bootstrap addresses.
+func (f *clientFlags) seeds() []string {
+	var seeds []string
+	for s := range strings.SplitSeq(f.bootstrap, ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			seeds = append(seeds, s)
+		}
+	}
+	return seeds
+}
+
+// connect makes a client and checks that a broker answers, so that a wrong
+// address is told as such and at once.
+func (f *clientFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error) {
+	if len(f.seeds()) == 0 {
+		return nil, usagef("--bootstrap is empty: give it a broker's address, such as %s", defaultBootstrap)
+	}
+	opts = append([]kgo.Opt{kgo.SeedBrokers(f.seeds()...), kgo.ClientID("ponor-cli"), kgo.DisableClientMetrics(),
+		kgo.DialTimeout(5 * time.Second), kgo.RetryTimeout(f.timeout)}, opts...)
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, usagef("make client: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(f.timeout, 10*time.Second))
+	defer cancel()
+	if err := cl.Ping(ctx); err != nil {
+		cl.Close()
+		return nil, fmt.Errorf("no broker answers at %s: %w; is the cluster running ('ponor demo' starts one), is --bootstrap right?", f.bootstrap, err)
+	}
+	return cl, nil
+}
+
+// withAdmin runs fn with an admin client and the command's timeout.
+func (f *clientFlags) withAdmin(cmd *cobra.Command, fn func(context.Context, *kadm.Client) error) error {
+	cl, err := f.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	adm := kadm.NewClient(cl)
+	adm.SetTimeoutMillis(int32(f.timeout.Milliseconds()))
+	return fn(ctx, adm)
+}
+
+// brokerError joins a Kafka error code and the broker's own words for it.
+func brokerError(err error, message string) error {
+	var ke *kerr.Error
+	switch {
+	case err == nil:
+		return nil
+	case message != "":
+		return fmt.Errorf("%s (%w)", message, err)
+	case errors.As(err, &ke):
+		return fmt.Errorf("%s: %s", ke.Message, ke.Description)
+	}
+	return err
+}
+
+// completeTopics offers the cluster's topic names to the shell.
+func (f *clientFlags) completeTopics(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	cl, err := f.connect(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer cl.Close()
+	topics, err := kadm.NewClient(cl).ListTopics(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return topics.Names(), cobra.ShellCompDirectiveNoFileComp
+}

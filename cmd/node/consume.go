@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+type consumeFlags struct {
+	clientFlags
+	from       string
+	partitions []int32
+	count      int64
+	untilEnd   bool
+	keys       bool
+	format     string
+}
+
+func newConsume() *cobra.Command {
+	var f consumeFlags
+	cmd := &cobra.Command{
+		Use:   "consume TOPIC",
+		Short: "Print records, from the end on or from where --from says",
+		Example: `  ponor consume orders --from start --until-end
+  ponor consume orders --from @2026-01-31T12:00:00Z --format json`,
+		Args: cobra.ExactArgs(1), ValidArgsFunction: f.completeTopics,
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
+	}
+	f.register(cmd)
+	cmd.Flags().StringVar(&f.from, "from", "end", "start, end, an offset, -N (the last N of each partition) or @TIME (RFC 3339 or Unix milliseconds)")
+	cmd.Flags().Int32SliceVar(&f.partitions, "partitions", nil, "only these partitions")
+	cmd.Flags().Int64VarP(&f.count, "count", "n", 0, "stop after this many records; 0 means never")
+	cmd.Flags().BoolVarP(&f.untilEnd, "until-end", "e", false, "stop at the end as it was at the start")
+	cmd.Flags().BoolVarP(&f.keys, "keys", "k", false, "print keys too (text)")
+	formatFlag(cmd, &f.format)
+	return cmd
+}
+
+// offset translates --from.
+func (f *consumeFlags) offset() (kgo.Offset, error) {
+	at := kgo.NewOffset()
+	switch {
+	case f.from == "start":
+		return at.AtStart(), nil
+	case f.from == "end":
+		return at.AtEnd(), nil
+	case strings.HasPrefix(f.from, "@"):
+		if ms, err := strconv.ParseInt(f.from[1:], 10, 64); err == nil {
+			return at.AfterMilli(ms), nil
+		}
+		t, err := time.Parse(time.RFC3339, f.from[1:])
+		if err != nil {
+			return at, usagef("--from %q: after @ write a time such as 2026-01-31T12:00:00Z or Unix milliseconds", f.from)
+		}
+		return at.AfterMilli(t.UnixMilli()), nil
+	}
+	n, err := strconv.ParseInt(f.from, 10, 64)
+	if err != nil {
+		return at, usagef("--from %q: start, end, an offset, -N or @TIME", f.from)
+	}
+	if n < 0 {
+		return at.AtEnd().Relative(n), nil
+	}
+	return at.At(n), nil
+}
+
+func (f *consumeFlags) run(cmd *cobra.Command, topic string) error {
+	if f.format != formatText && f.format != formatJSON {
+		return usagef("unknown format %q: text or json", f.format)
+	}
+	from, err := f.offset()
+	if err != nil {
+		return err
+	}
+	cl, err := f.connect(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	setup, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+	defer cancel()
+	adm := kadm.NewClient(cl)
+	if _, err := describeTopics(setup, adm, []string{topic}); err != nil {
+		return err
+	}
+	ends, err := adm.ListEndOffsets(setup, topic)
+	if err != nil {
+		return fmt.Errorf("list end offsets: %w", err)
+	}
+	starts, err := adm.ListStartOffsets(setup, topic)
+	if err != nil {
+		return fmt.Errorf("list start offsets: %w", err)
+	}
+	assign := make(map[int32]kgo.Offset)
+	remaining := make(map[int32]int64) // partition -> end, while it is not reached
+	ends.Each(func(o kadm.ListedOffset) {
+		if len(f.partitions) > 0 && !containsInt32(f.partitions, o.Partition) {
+			return
+		}
+		assign[o.Partition] = from
+		s, ok := starts.Lookup(topic, o.Partition)
+		if ok && s.Offset < o.Offset && f.from != "end" && from.EpochOffset().Offset < o.Offset {
+			remaining[o.Partition] = o.Offset
+		}
+	})
+	if len(assign) == 0 {
+		return usagef("--partitions %v: topic %s has none of them", f.partitions, topic)
+	}
+	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: assign})
+	return f.poll(cmd.Context(), cl, cmd.OutOrStdout(), remaining)
+}
+
+func containsInt32(list []int32, v int32) bool {
+	for _, x := range list {
+		if x == v {
+			return true
+		}
+	}
+	return false
+}
+
+// poll prints records until the command's end condition.
+func (f *consumeFlags) poll(ctx context.Context, cl *kgo.Client, out io.Writer, remaining map[int32]int64) error {
+	w := bufio.NewWriterSize(out, 1<<16)
+	defer func() { _ = w.Flush() }()
+	var printed int64
+	for !f.untilEnd || len(remaining) > 0 {
+		pollCtx, cancel := ctx, context.CancelFunc(func() {})
+		if f.untilEnd { // the last offsets may be trimmed or transaction markers: nothing arrives for them
+			pollCtx, cancel = context.WithTimeout(ctx, 5*time.Second)
+		}
+		fetches := cl.PollFetches(pollCtx)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if pollCtx.Err() != nil {
+			return nil
+		}
+		for _, e := range fetches.Errors() {
+			return fmt.Errorf("consume partition %d of %s: %w", e.Partition, e.Topic, brokerError(e.Err, ""))
+		}
+		for it := fetches.RecordIter(); !it.Done(); {
+			r := it.Next()
+			if end, ok := remaining[r.Partition]; ok && r.Offset+1 >= end {
+				delete(remaining, r.Partition)
+			}
+			if err := f.print(w, r); err != nil {
+				return fmt.Errorf("write: %w", err)
+			}
+			if printed++; f.count > 0 && printed == f.count {
+				return nil
+			}
+		}
+		if err := w.Flush(); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
+}
+
+// recordView is a record in JSON; bytes that are not UTF-8 come as base64 in
+// the fields that say so.
+type recordView struct {
+	Topic     string       `json:"topic"`
+	Partition int32        `json:"partition"`
+	Offset    int64        `json:"offset"`
+	Timestamp int64        `json:"timestamp"`
+	Key       any          `json:"key"`
+	Value     any          `json:"value"`
+	Headers   []headerView `json:"headers,omitempty"`
+}
+
+type headerView struct {
+	Key   string `json:"key"`
+	Value any    `json:"value"`
+}
+
+type binaryView struct {
+	Base64 []byte `json:"base64"`
+}
+
+func viewBytes(b []byte) any {
+	switch {
+	case b == nil:
+		return nil
+	case utf8.Valid(b):
+		return string(b)
+	}
+	return binaryView{b}
+}
+
+func (f *consumeFlags) print(w *bufio.Writer, r *kgo.Record) error {
+	if f.format == formatJSON {
+		v := recordView{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(),
+			Key: viewBytes(r.Key), Value: viewBytes(r.Value)}
+		for _, h := range r.Headers {
+			v.Headers = append(v.Headers, headerView{h.Key, viewBytes(h.Value)})
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(append(b, '\n'))
+		return err
+	}
+	var errs []error
+	if f.keys {
+		_, err := w.Write(r.Key)
+		errs = append(errs, err, w.WriteByte('\t'))
+	}
+	_, err := w.Write(r.Value)
+	return errors.Join(append(errs, err, w.WriteByte('\n'))...)
+}

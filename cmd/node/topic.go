@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+func newTopic() *cobra.Command {
+	cmd := &cobra.Command{Use: "topic", Short: "Create, list, describe and delete topics", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd.AddCommand(newTopicCreate(), newTopicList(), newTopicDescribe(), newTopicDelete())
+	return cmd
+}
+
+func newTopicCreate() *cobra.Command {
+	var f clientFlags
+	var partitions int32
+	var replicas int16
+	var configs []string
+	var ifAbsent bool
+	cmd := &cobra.Command{
+		Use:   "create NAME...",
+		Short: "Create topics",
+		Example: `  ponor topic create orders --partitions 12
+  ponor topic create audit --config retention.ms=604800000 --config compression.type=zstd`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			cfg := make(map[string]*string)
+			for _, kv := range configs {
+				k, v, ok := strings.Cut(kv, "=")
+				if !ok {
+					return usagef("--config %q: write name=value, such as retention.ms=86400000", kv)
+				}
+				cfg[k] = &v
+			}
+			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
+				res, err := adm.CreateTopics(ctx, partitions, replicas, cfg, names...)
+				if err != nil {
+					return fmt.Errorf("create topics: %w", err)
+				}
+				return reportTopics(cmd, res.Sorted(), ifAbsent)
+			})
+		},
+	}
+	f.register(cmd)
+	cmd.Flags().Int32VarP(&partitions, "partitions", "p", -1, "number of partitions; -1 is the cluster's default")
+	cmd.Flags().Int16VarP(&replicas, "replication-factor", "r", -1, "replication factor; -1 is the cluster's default")
+	cmd.Flags().StringArrayVarP(&configs, "config", "c", nil, "a topic config, name=value; may be repeated")
+	cmd.Flags().BoolVar(&ifAbsent, "if-not-exists", false, "succeed if a topic exists already")
+	return cmd
+}
+
+func reportTopics(cmd *cobra.Command, res []kadm.CreateTopicResponse, ifAbsent bool) error {
+	var errs []error
+	for _, r := range res {
+		switch {
+		case r.Err == nil:
+			cmd.Printf("created %s, %d partitions\n", r.Topic, r.NumPartitions)
+		case ifAbsent && errors.Is(r.Err, kerr.TopicAlreadyExists):
+			cmd.Printf("%s exists already\n", r.Topic)
+		default:
+			errs = append(errs, fmt.Errorf("create topic %s: %w", r.Topic, brokerError(r.Err, r.ErrMessage)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func newTopicDelete() *cobra.Command {
+	var f clientFlags
+	cmd := &cobra.Command{
+		Use: "delete NAME...", Short: "Delete topics and all their records", Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: f.completeTopics,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
+				res, err := adm.DeleteTopics(ctx, names...)
+				if err != nil {
+					return fmt.Errorf("delete topics: %w", err)
+				}
+				var errs []error
+				for _, r := range res.Sorted() {
+					if r.Err != nil {
+						errs = append(errs, fmt.Errorf("delete topic %s: %w", r.Topic, brokerError(r.Err, r.ErrMessage)))
+						continue
+					}
+					cmd.Printf("deleted %s\n", r.Topic)
+				}
+				return errors.Join(errs...)
+			})
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+// topicView is one topic as 'topic list' and 'topic describe' print it.
+type topicView struct {
+	Name       string            `json:"name"`
+	ID         string            `json:"id"`
+	Internal   bool              `json:"internal"`
+	Partitions []partitionView   `json:"partitions"`
+	Configs    map[string]string `json:"configs,omitempty"`
+}
+
+type partitionView struct {
+	Partition   int32   `json:"partition"`
+	Leader      int32   `json:"leader"`
+	LeaderEpoch int32   `json:"leader_epoch"`
+	Replicas    []int32 `json:"replicas"`
+	ISR         []int32 `json:"isr"`
+	Offline     []int32 `json:"offline,omitempty"`
+	Start       int64   `json:"start_offset"`
+	End         int64   `json:"end_offset"`
+	Error       string  `json:"error,omitempty"`
+}
+
+func viewTopic(t kadm.TopicDetail) topicView {
+	v := topicView{Name: t.Topic, ID: t.ID.String(), Internal: t.IsInternal, Partitions: []partitionView{}}
+	for _, p := range t.Partitions.Sorted() {
+		pv := partitionView{Partition: p.Partition, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch,
+			Replicas: p.Replicas, ISR: p.ISR, Offline: p.OfflineReplicas, Start: -1, End: -1}
+		if p.Err != nil {
+			pv.Error = p.Err.Error()
+		}
+		v.Partitions = append(v.Partitions, pv)
+	}
+	return v
+}
+
+func newTopicList() *cobra.Command {
+	var f clientFlags
+	var format string
+	var internal bool
+	cmd := &cobra.Command{
+		Use: "list", Short: "List topics", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
+				list := adm.ListTopics
+				if internal {
+					list = adm.ListTopicsWithInternal
+				}
+				topics, err := list(ctx)
+				if err != nil {
+					return fmt.Errorf("list topics: %w", err)
+				}
+				views := []topicView{}
+				for _, t := range topics.Sorted() {
+					views = append(views, viewTopic(t))
+				}
+				return render(cmd, format, views, func(p *printer) {
+					p.row("NAME", "PARTITIONS", "REPLICAS")
+					for _, v := range views {
+						replicas := 0
+						if len(v.Partitions) > 0 {
+							replicas = len(v.Partitions[0].Replicas)
+						}
+						p.row(v.Name, len(v.Partitions), replicas)
+					}
+				})
+			})
+		},
+	}
+	f.register(cmd)
+	formatFlag(cmd, &format)
+	cmd.Flags().BoolVar(&internal, "internal", false, "list internal topics too")
+	return cmd
+}
+
+func newTopicDescribe() *cobra.Command {
+	var f clientFlags
+	var format string
+	cmd := &cobra.Command{
+		Use: "describe NAME...", Short: "Show partitions, owners, offsets and changed configs", Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: f.completeTopics,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
+				views, err := describeTopics(ctx, adm, names)
+				if err != nil {
+					return err
+				}
+				return render(cmd, format, views, func(p *printer) { printTopics(p, views) })
+			})
+		},
+	}
+	f.register(cmd)
+	formatFlag(cmd, &format)
+	return cmd
+}
+
+func describeTopics(ctx context.Context, adm *kadm.Client, names []string) ([]topicView, error) {
+	topics, err := adm.ListTopics(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("describe topics: %w", err)
+	}
+	var errs []error
+	for _, t := range topics.Sorted() {
+		if t.Err != nil {
+			errs = append(errs, fmt.Errorf("describe topic %s: %w", t.Topic, brokerError(t.Err, "")))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	starts, err := adm.ListStartOffsets(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("list start offsets: %w", err)
+	}
+	ends, err := adm.ListEndOffsets(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("list end offsets: %w", err)
+	}
+	configs, err := adm.DescribeTopicConfigs(ctx, names...)
+	if err != nil {
+		return nil, fmt.Errorf("describe configs: %w", err)
+	}
+	views := []topicView{}
+	for _, t := range topics.Sorted() {
+		v := viewTopic(t)
+		for i := range v.Partitions {
+			p := &v.Partitions[i]
+			if o, ok := starts.Lookup(v.Name, p.Partition); ok && o.Err == nil {
+				p.Start = o.Offset
+			}
+			if o, ok := ends.Lookup(v.Name, p.Partition); ok && o.Err == nil {
+				p.End = o.Offset
+			}
+		}
+		if rc, err := configs.On(v.Name, nil); err == nil {
+			v.Configs = changedConfigs(rc.Configs)
+		}
+		views = append(views, v)
+	}
+	return views, nil
+}
+
+// changedConfigs keeps what was set on the topic itself.
+func changedConfigs(all []kadm.Config) map[string]string {
+	set := make(map[string]string)
+	for _, c := range all {
+		if c.Source == 1 && c.Value != nil { // DYNAMIC_TOPIC_CONFIG
+			set[c.Key] = *c.Value
+		}
+	}
+	return set
+}
+
+func printTopics(p *printer, views []topicView) {
+	for i, v := range views {
+		if i > 0 {
+			p.line("")
+		}
+		p.line("%s  id %s", v.Name, v.ID)
+		names := make([]string, 0, len(v.Configs))
+		for k := range v.Configs {
+			names = append(names, k)
+		}
+		slices.Sort(names)
+		for _, k := range names {
+			p.line("  %s = %s", k, v.Configs[k])
+		}
+		p.row("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "START", "END", "")
+		for _, pt := range v.Partitions {
+			p.row(pt.Partition, pt.Leader, pt.LeaderEpoch, pt.Replicas, pt.ISR, pt.Start, pt.End, pt.Error)
+		}
+	}
+}
