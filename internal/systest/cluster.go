@@ -1,0 +1,248 @@
+// Package systest drives Ponor from outside, as its users do: it builds the
+// binary, starts real processes, kills and pauses them, and checks with real
+// clients that nothing acknowledged was lost. Its tests need Go alone; those
+// that drive clients in other languages have the build tag "clients".
+package systest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// Cluster is a set of ponor processes with one directory store.
+type Cluster struct {
+	Dir   string
+	Nodes []*Node
+
+	t      testing.TB
+	binary string
+}
+
+// Node is one process; its command line stays the same over restarts.
+type Node struct {
+	ID      int
+	Address string // for clients
+	Log     string // file with its output
+	Args    []string
+
+	cluster *Cluster
+	cmd     *exec.Cmd
+	exited  chan struct{}
+}
+
+var build struct {
+	sync.Once
+	path string
+	err  error
+}
+
+// Binary builds ponor once per test process, or takes it from PONOR_BINARY.
+func Binary(t testing.TB) string {
+	t.Helper()
+	if b := os.Getenv("PONOR_BINARY"); b != "" {
+		return b
+	}
+	build.Do(func() {
+		dir, err := os.MkdirTemp("", "ponor-systest")
+		if err != nil {
+			build.err = err
+			return
+		}
+		build.path = filepath.Join(dir, "ponor")
+		out, err := exec.CommandContext(context.Background(), "go", "build", "-o", build.path, "ponor/cmd/node").CombinedOutput()
+		if err != nil {
+			build.err = fmt.Errorf("build ponor: %w\n%s", err, out)
+		}
+	})
+	if build.err != nil {
+		t.Fatal(build.err)
+	}
+	return build.path
+}
+
+// freePorts reserves n distinct ports on 127.0.0.1 and lets them go again.
+func freePorts(t testing.TB, n int) []int {
+	t.Helper()
+	ports := make([]int, n)
+	for i := range ports {
+		var lc net.ListenConfig
+		l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatalf("find a free port: %v", err)
+		}
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return ports
+}
+
+// Options shape a Cluster.
+type Options struct {
+	Nodes int    // default 3, all of them voters
+	Store string // default a directory below the test's
+	Extra []string
+}
+
+// Start runs a cluster of n voters and waits until clients can use all of it.
+func Start(t testing.TB, opts Options) *Cluster {
+	t.Helper()
+	if opts.Nodes == 0 {
+		opts.Nodes = 3
+	}
+	c := &Cluster{Dir: t.TempDir(), t: t, binary: Binary(t)}
+	if opts.Store == "" {
+		opts.Store = "dir://" + filepath.Join(c.Dir, "store")
+	}
+	ports := freePorts(t, 2*opts.Nodes)
+	var join []string
+	for i := range opts.Nodes {
+		join = append(join, fmt.Sprintf("127.0.0.1:%d", ports[opts.Nodes+i]))
+	}
+	for i := range opts.Nodes {
+		n := &Node{ID: i + 1, Address: fmt.Sprintf("127.0.0.1:%d", ports[i]), Log: filepath.Join(c.Dir, fmt.Sprintf("node%d.log", i+1)), cluster: c}
+		n.Args = append([]string{"start", "--node-id", fmt.Sprint(n.ID), "--listen", n.Address, "--controller-listen", join[i],
+			"--join", strings.Join(join, ","), "--store", opts.Store, "--data-dir", filepath.Join(c.Dir, fmt.Sprint(n.ID)),
+			"--zone", fmt.Sprintf("zone-%d", i+1)}, opts.Extra...)
+		c.Nodes = append(c.Nodes, n)
+	}
+	t.Cleanup(func() {
+		for _, n := range c.Nodes {
+			n.Kill()
+		}
+		if t.Failed() {
+			c.showLogs()
+		}
+	})
+	for _, n := range c.Nodes {
+		n.Start()
+	}
+	c.WaitReady(opts.Nodes)
+	return c
+}
+
+// showLogs prints the end of every node's log into a failed test's output.
+func (c *Cluster) showLogs() {
+	for _, n := range c.Nodes {
+		b, err := os.ReadFile(n.Log)
+		if err != nil {
+			continue
+		}
+		lines := strings.Split(string(b), "\n")
+		c.t.Logf("node %d:\n%s", n.ID, strings.Join(lines[max(0, len(lines)-40):], "\n"))
+	}
+}
+
+// Bootstrap is the address list for clients.
+func (c *Cluster) Bootstrap() string {
+	var all []string
+	for _, n := range c.Nodes {
+		all = append(all, n.Address)
+	}
+	return strings.Join(all, ",")
+}
+
+// Client makes a kgo client that is closed with the test.
+func (c *Cluster) Client(opts ...kgo.Opt) *kgo.Client {
+	c.t.Helper()
+	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(c.Bootstrap(), ",")...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(100 * time.Millisecond)}, opts...)...)
+	if err != nil {
+		c.t.Fatalf("make client: %v", err)
+	}
+	c.t.Cleanup(cl.Close)
+	return cl
+}
+
+// WaitReady waits until n brokers are listed and every partition has a leader.
+func (c *Cluster) WaitReady(n int) {
+	c.t.Helper()
+	adm := kadm.NewClient(c.Client())
+	Eventually(c.t, 60*time.Second, fmt.Sprintf("%d brokers in metadata", n), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		md, err := adm.Metadata(ctx)
+		if err != nil {
+			return err
+		}
+		if len(md.Brokers) < n {
+			return fmt.Errorf("%d brokers so far", len(md.Brokers))
+		}
+		return nil
+	})
+}
+
+// Eventually retries fn until it succeeds and fails the test with its last
+// error otherwise.
+func Eventually(t testing.TB, limit time.Duration, what string, fn func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err = fn(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("not within %v: %s: %v", limit, what, err)
+}
+
+// Start runs the node's process.
+func (n *Node) Start() {
+	n.cluster.t.Helper()
+	log, err := os.OpenFile(n.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		n.cluster.t.Fatalf("open log: %v", err)
+	}
+	defer log.Close()
+	n.cmd = exec.CommandContext(context.Background(), n.cluster.binary, n.Args...)
+	n.cmd.Stdout, n.cmd.Stderr = log, log
+	if err := n.cmd.Start(); err != nil {
+		n.cluster.t.Fatalf("start node %d: %v", n.ID, err)
+	}
+	n.exited = make(chan struct{})
+	go func(cmd *exec.Cmd, exited chan struct{}) {
+		_ = cmd.Wait() // the exit code is read from ProcessState by whoever cares
+		close(exited)
+	}(n.cmd, n.exited)
+}
+
+// Kill ends the process with SIGKILL and waits for it.
+func (n *Node) Kill() { n.signal(syscall.SIGKILL); n.wait() }
+
+// Stop ends the process with SIGTERM and returns its exit code.
+func (n *Node) Stop() int { n.signal(syscall.SIGTERM); n.wait(); return n.cmd.ProcessState.ExitCode() }
+
+// Pause stops the process with SIGSTOP; Resume lets it go on.
+func (n *Node) Pause() { n.signal(syscall.SIGSTOP) }
+
+// Resume continues a paused process.
+func (n *Node) Resume() { n.signal(syscall.SIGCONT) }
+
+// Pid is the process id.
+func (n *Node) Pid() int { return n.cmd.Process.Pid }
+
+func (n *Node) signal(s syscall.Signal) {
+	if n.cmd == nil {
+		return
+	}
+	select {
+	case <-n.exited:
+	default:
+		_ = n.cmd.Process.Signal(s)
+	}
+}
+
+func (n *Node) wait() {
+	if n.cmd != nil {
+		<-n.exited
+	}
+}
