@@ -1,0 +1,71 @@
+// Package crc32c combines Castagnoli checksums of adjacent byte ranges, so that
+// the checksum of a whole comes from those of its parts without reading them
+// again. It computes nothing that hash/crc32 already does.
+//
+// A CRC is a polynomial over GF(2) modulo the generator. Appending n bytes to a
+// message multiplies what came before by x^(8n); so
+// crc(a||b) = crc(a)*x^(8*len(b)) + crc(b).
+package crc32c
+
+import "math/bits"
+
+// poly is Castagnoli's generator in reversed bit order: bit 31 stands for x^0.
+const poly = 0x82f63b78
+
+// one is the polynomial 1.
+const one = 1 << 31
+
+// shift[k][b] is x^(8 * b * 256^k): appending b*256^k bytes. Lengths of 2^32
+// and more take another round, see Combine.
+var shift = makeShift()
+
+func makeShift() (t [4][256]uint32) {
+	step := uint32(one >> 8) // x^8: one byte
+	for k := range t {
+		t[k][0] = one
+		for b := 1; b < 256; b++ {
+			t[k][b] = mul(t[k][b-1], step)
+		}
+		step = mul(t[k][255], step)
+	}
+	return t
+}
+
+// mul is a*b modulo the generator.
+func mul(a, b uint32) uint32 {
+	var p uint32
+	for a != 0 {
+		// Bit 31 of a is the lowest power; b is multiplied by x each step.
+		p ^= b & -(a >> 31)
+		a <<= 1
+		b = b>>1 ^ poly&-(b&1)
+	}
+	return p
+}
+
+// Combine returns the checksum of a||b from the checksums of a and b and the
+// length of b in bytes, which must not be negative.
+func Combine(a, b uint32, n int64) uint32 {
+	op := uint32(one)
+	for k := 0; n != 0; k, n = k+1, n>>8 {
+		if d := n & 255; d != 0 {
+			f := shift[min(k, 3)][d]
+			for j := 3; j < k; j++ { // beyond 2^32 bytes: raise to the 256th
+				f = pow256(f)
+			}
+			if op == one {
+				op = f
+			} else {
+				op = mul(op, f)
+			}
+		}
+	}
+	return mul(op, a) ^ b
+}
+
+func pow256(f uint32) uint32 {
+	for range bits.Len(255) {
+		f = mul(f, f)
+	}
+	return f
+}
