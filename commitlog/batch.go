@@ -40,7 +40,7 @@ var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type Batch []byte
 
 // SplitBatch cuts the first batch off b. It checks length and magic, not the
-// CRC. An error says how the bytes are not a batch.
+// CRC. An error says how the bytes are not a batch and wraps ErrCorrupt.
 func SplitBatch(b []byte) (Batch, []byte, error) {
 	if len(b) < HeaderBytes {
 		return nil, nil, fmt.Errorf("%w: %d bytes are too few for a record batch header", ErrCorrupt, len(b))
@@ -53,6 +53,22 @@ func SplitBatch(b []byte) (Batch, []byte, error) {
 		return nil, nil, fmt.Errorf("%w: record batch claims %d bytes of %d", ErrCorrupt, n, len(b))
 	}
 	return Batch(b[:n:n]), b[n:], nil
+}
+
+// Check says whether b is exactly one batch that a log can take: nothing
+// before or after it, and at least one offset. The CRC is not looked at.
+// Every Log makes this check in Append; an error wraps ErrCorrupt.
+func (b Batch) Check() error {
+	one, rest, err := SplitBatch(b)
+	switch {
+	case err != nil:
+		return err
+	case len(rest) > 0:
+		return fmt.Errorf("%w: %d bytes follow the record batch", ErrCorrupt, len(rest))
+	case one.LastOffsetDelta() < 0:
+		return fmt.Errorf("%w: record batch has last offset delta %d", ErrCorrupt, one.LastOffsetDelta())
+	}
+	return nil
 }
 
 // BaseOffset is the offset of the first record.
@@ -121,68 +137,3 @@ func (b Batch) Control() bool { return b.Attributes()&AttrControl != 0 }
 
 // Transactional says whether the batch belongs to a transaction.
 func (b Batch) Transactional() bool { return b.Attributes()&AttrTransactional != 0 }
-
-// BatchInfo is what producer state, leader epochs, transactions and time
-// indexes need to know of a batch; logs keep it beside the bytes so that
-// recovery never reads bodies.
-type BatchInfo struct {
-	BaseOffset, LastOffset     Offset
-	LeaderEpoch                Epoch
-	MaxTimestamp               int64
-	ProducerID                 int64
-	ProducerEpoch              int16
-	BaseSequence, LastSequence int32
-	Attributes                 int16
-	// Marker and CoordinatorEpoch are set for a control batch: Marker is 0 for
-	// an abort, 1 for a commit, -1 otherwise.
-	Marker           int16
-	CoordinatorEpoch int32
-}
-
-// Info extracts a BatchInfo. The marker of a control batch is read from its
-// first record's key and value; a damaged one reads as Marker -1.
-func (b Batch) Info() BatchInfo {
-	i := BatchInfo{
-		BaseOffset: b.BaseOffset(), LastOffset: b.LastOffset(), LeaderEpoch: b.LeaderEpoch(),
-		MaxTimestamp: b.MaxTimestamp(), ProducerID: b.ProducerID(), ProducerEpoch: b.ProducerEpoch(),
-		BaseSequence: b.BaseSequence(), LastSequence: b.LastSequence(), Attributes: b.Attributes(), Marker: -1,
-	}
-	if b.Control() {
-		i.Marker, i.CoordinatorEpoch = b.marker()
-	}
-	return i
-}
-
-// marker decodes the end-transaction marker of a control batch: one record
-// whose key is (version int16, type int16) and whose value is (version int16,
-// coordinator epoch int32).
-func (b Batch) marker() (int16, int32) {
-	p := []byte(b[HeaderBytes:])
-	varint := func() int64 {
-		v, n := binary.Varint(p)
-		if n <= 0 {
-			p = nil
-			return -1
-		}
-		p = p[n:]
-		return v
-	}
-	varint() // record length
-	if len(p) < 1 {
-		return -1, 0
-	}
-	p = p[1:] // record attributes
-	varint()  // timestamp delta
-	varint()  // offset delta
-	k := varint()
-	if k < 4 || int64(len(p)) < k {
-		return -1, 0
-	}
-	kind := int16(binary.BigEndian.Uint16(p[2:]))
-	p = p[k:]
-	v := varint()
-	if v < 6 || int64(len(p)) < v {
-		return kind, 0
-	}
-	return kind, int32(binary.BigEndian.Uint32(p[2:]))
-}

@@ -71,7 +71,8 @@ type ReadOptions struct {
 	// (KIP-74), so that a consumer always makes progress.
 	MinOne bool
 	// Limit is an exclusive upper bound below which whole batches must start
-	// (the last stable offset for read_committed); 0 means Stable.
+	// (the last stable offset for read_committed); 0 means Stable. A reader
+	// whose limit is really 0 need not ask: nothing lies below it.
 	Limit Offset
 }
 
@@ -106,10 +107,10 @@ func (r *Records) Release() {
 // are safe for concurrent use; Append calls are ordered by the caller (the
 // partition's lock).
 type Log interface {
-	// Append takes ownership of the order of one or more whole batches, copies
-	// them, assigns offsets from End (C1) and patches base offset and epoch
-	// (C9). It never waits (C2): ErrBackpressure, ErrUnavailable, ErrFenced and
-	// ErrClosed say at once that nothing was taken.
+	// Append takes exactly one whole batch, copies it (C12), gives it the
+	// offsets from End on (C1) and patches base offset and epoch (C9). It never
+	// waits (C2): ErrBackpressure, ErrUnavailable, ErrFenced, ErrClosed and
+	// ErrCorrupt (Batch.Check) say at once that nothing was taken.
 	Append(batch Batch) (Commit, error)
 	// Read returns stable batches from an offset on (C7, C8, C14). It may do
 	// I/O on cold data and honours ctx.
@@ -181,7 +182,8 @@ type Options struct {
 type Store interface {
 	// Open takes ownership of the log at epoch and fences every older owner
 	// (C5). A log that does not exist yet is empty. ErrFenced: a newer owner
-	// exists. It returns when the log can serve.
+	// exists; the same epoch again is a re-open by its owner. It returns when
+	// the log can serve.
 	Open(ctx context.Context, id ID, epoch Epoch, opts Options) (Log, error)
 	// Remove deletes a log's data for good. Removing what is not there is no
 	// error.
