@@ -1,0 +1,117 @@
+package rpc
+
+import "time"
+
+// enqueue hands a call to the ordered goroutine, starting it if need be.
+func (c *Conn) enqueue(q *call) {
+	c.mu.Lock()
+	c.queue = append(c.queue, q)
+	start := !c.running
+	c.running = true
+	c.mu.Unlock()
+	if start {
+		c.retire.Store(false)
+		c.ordered.Go(c.run)
+		return
+	}
+	signal(c.work)
+}
+
+// run is the ordered goroutine: it handles and answers one call after another,
+// and leaves when the connection ended or was idle for long.
+func (c *Conn) run() {
+	for {
+		q, running := c.dequeue()
+		switch {
+		case q != nil:
+			c.handle(q)
+		case !running:
+			return
+		default:
+			select {
+			case <-c.work:
+			case <-c.ctx.Done():
+			}
+		}
+	}
+}
+
+// dequeue returns the next call, or whether the goroutine should go on.
+func (c *Conn) dequeue() (*call, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue) == 0 {
+		if c.ctx.Err() != nil || c.retire.Load() {
+			c.queue, c.running = nil, false
+			return nil, false
+		}
+		return nil, true
+	}
+	q := c.queue[0]
+	c.queue[0] = nil
+	if c.queue = c.queue[1:]; len(c.queue) == 0 {
+		c.queue = nil
+	}
+	return q, true
+}
+
+// handle runs one call to its end. On a connection that ended, what was begun
+// is still finished, because it may hold things; what was not is dropped.
+func (c *Conn) handle(q *call) {
+	defer c.release(q)
+	if q.next == nil && c.ctx.Err() != nil {
+		return
+	}
+	begun := time.Now()
+	resp := c.respond(q)
+	handled := time.Now()
+	if resp.Throttle > 0 { // before the reply, which lets the client send again
+		c.mutedUntil.Store(c.srv.clock() + int64(resp.Throttle))
+	}
+	n := 0
+	if err := c.ctx.Err(); err == nil {
+		if n, err = c.out.reply(q, resp); err != nil {
+			c.fail(err)
+		}
+	}
+	if resp.Release != nil {
+		resp.Release()
+	}
+	c.active.Store(c.srv.clock())
+	if f := c.srv.cfg.OnReply; f != nil {
+		f(Served{
+			Key: q.Key, Version: q.Version, RequestBytes: q.size, ResponseBytes: n,
+			Queued: begun.Sub(q.Received), Handled: handled.Sub(begun), Written: time.Since(handled),
+		})
+	}
+}
+
+// respond calls the handler and survives it.
+func (c *Conn) respond(q *call) (resp Response) {
+	defer func() {
+		if v := recover(); v != nil {
+			resp = Response{CloseErr: c.panicked(q.route.name, v)}
+		}
+	}()
+	if q.next != nil {
+		return q.next(c.ctx)
+	}
+	return q.route.Handle(c.ctx, &q.Request)
+}
+
+// release gives back what a call took. It is called exactly once per call that
+// next returned, or by next itself.
+func (c *Conn) release(q *call) {
+	if q.route.Raw {
+		freeFrame(q.frame)
+		q.Raw = nil
+	}
+	q.frame = nil
+	c.srv.frames.Release(q.charge)
+	if q.decoded > 0 {
+		c.srv.decoded.Release(q.decoded)
+	}
+	c.bytes.Add(-q.charge)
+	c.inflight.Add(-1)
+	signal(c.room)
+}
