@@ -614,10 +614,13 @@ func (*Noop) Descriptor() ([]byte, []int) {
 
 // InitCluster is the first command of a cluster. A second one is rejected.
 type InitCluster struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // 22 characters, base64url of 16 random bytes
-	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
-	StoreUrl      string                 `protobuf:"bytes,3,opt,name=store_url,json=storeUrl,proto3" json:"store_url,omitempty"` // informative
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId  string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"` // 22 characters, base64url of 16 random bytes
+	Generation uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	StoreUrl   string                 `protobuf:"bytes,3,opt,name=store_url,json=storeUrl,proto3" json:"store_url,omitempty"` // informative
+	// Feature levels of the new cluster. metadata.version and kraft.version get
+	// the levels of this format's first release where they are not named.
+	Features      []*SnapFeature `protobuf:"bytes,4,rep,name=features,proto3" json:"features,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -671,6 +674,13 @@ func (x *InitCluster) GetStoreUrl() string {
 		return x.StoreUrl
 	}
 	return ""
+}
+
+func (x *InitCluster) GetFeatures() []*SnapFeature {
+	if x != nil {
+		return x.Features
+	}
+	return nil
 }
 
 type Endpoint struct {
@@ -840,6 +850,8 @@ func (x *RegisterBroker) GetVersion() string {
 // its partitions gets an incoming owner at epoch + 1. A fence of an already
 // fenced incarnation only re-names (bumping the epoch again) partitions that
 // still have a dead owner.
+// An assignment to a partition whose owner is alive, or of one to a broker that
+// is not, is skipped and leaves the rest of the command to apply.
 type Fence struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Incarnation   *Incarnation           `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
@@ -1133,7 +1145,8 @@ func (x *StreamExtents) GetExtents() []*Extent {
 
 // Sealed says that slot `end` of the incarnation's WAL holds its fence
 // (slot-3, cmd-4, cmd-5). streams lists what the WAL holds beyond the
-// committed ends.
+// committed ends. It comes from the sealer (Command.from), whose objects the
+// extents name.
 type Sealed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Incarnation   *Incarnation           `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
@@ -2366,7 +2379,7 @@ func (x *BrokerState) GetDraining() bool {
 // have equal bytes.
 type Snapshot struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Version         uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Version         uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"` // format version
 	Index           uint64                 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
 	ClusterId       string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Generation      uint64                 `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`
@@ -2379,6 +2392,7 @@ type Snapshot struct {
 	Topics          []*SnapTopic           `protobuf:"bytes,11,rep,name=topics,proto3" json:"topics,omitempty"`
 	Configs         []*SnapConfig          `protobuf:"bytes,12,rep,name=configs,proto3" json:"configs,omitempty"`
 	Features        []*SnapFeature         `protobuf:"bytes,13,rep,name=features,proto3" json:"features,omitempty"`
+	StoreUrl        string                 `protobuf:"bytes,14,opt,name=store_url,json=storeUrl,proto3" json:"store_url,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -2504,6 +2518,13 @@ func (x *Snapshot) GetFeatures() []*SnapFeature {
 	return nil
 }
 
+func (x *Snapshot) GetStoreUrl() string {
+	if x != nil {
+		return x.StoreUrl
+	}
+	return ""
+}
+
 type SnapBroker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Registration  *RegisterBroker        `protobuf:"bytes,1,opt,name=registration,proto3" json:"registration,omitempty"`
@@ -2580,6 +2601,7 @@ type SnapWAL struct {
 	SealedEnd     uint64                 `protobuf:"varint,4,opt,name=sealed_end,json=sealedEnd,proto3" json:"sealed_end,omitempty"`
 	CmdSeq        uint64                 `protobuf:"varint,5,opt,name=cmd_seq,json=cmdSeq,proto3" json:"cmd_seq,omitempty"`
 	Sealer        *Incarnation           `protobuf:"bytes,6,opt,name=sealer,proto3" json:"sealer,omitempty"`
+	Generation    uint64                 `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"` // under whose prefix its objects lie
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2654,6 +2676,13 @@ func (x *SnapWAL) GetSealer() *Incarnation {
 		return x.Sealer
 	}
 	return nil
+}
+
+func (x *SnapWAL) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
 }
 
 type SnapTopic struct {
@@ -2744,8 +2773,9 @@ type SnapPartition struct {
 	End            int64                  `protobuf:"varint,8,opt,name=end,proto3" json:"end,omitempty"`
 	Extents        []*Extent              `protobuf:"bytes,9,rep,name=extents,proto3" json:"extents,omitempty"`
 	Unsealed       []*Incarnation         `protobuf:"bytes,10,rep,name=unsealed,proto3" json:"unsealed,omitempty"`                                     // WALs that must be sealed before the stream opens (slot-4)
-	EpochHistory   []int32                `protobuf:"varint,11,rep,packed,name=epoch_history,json=epochHistory,proto3" json:"epoch_history,omitempty"` // pairs flattened: epoch, then the offset in history_offsets
+	EpochHistory   []int32                `protobuf:"varint,11,rep,packed,name=epoch_history,json=epochHistory,proto3" json:"epoch_history,omitempty"` // epochs; where each began is in history_offsets
 	HistoryOffsets []int64                `protobuf:"varint,12,rep,packed,name=history_offsets,json=historyOffsets,proto3" json:"history_offsets,omitempty"`
+	Gone           bool                   `protobuf:"varint,13,opt,name=gone,proto3" json:"gone,omitempty"` // its owner has said TopicsGone (del-1)
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2864,11 +2894,18 @@ func (x *SnapPartition) GetHistoryOffsets() []int64 {
 	return nil
 }
 
+func (x *SnapPartition) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
 type SnapConfig struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          int32                  `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Values        map[string]string      `protobuf:"bytes,3,rep,name=values,proto3" json:"values,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Values        []*ConfigValue         `protobuf:"bytes,3,rep,name=values,proto3" json:"values,omitempty"` // by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2917,11 +2954,63 @@ func (x *SnapConfig) GetName() string {
 	return ""
 }
 
-func (x *SnapConfig) GetValues() map[string]string {
+func (x *SnapConfig) GetValues() []*ConfigValue {
 	if x != nil {
 		return x.Values
 	}
 	return nil
+}
+
+type ConfigValue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConfigValue) Reset() {
+	*x = ConfigValue{}
+	mi := &file_metadata_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConfigValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConfigValue) ProtoMessage() {}
+
+func (x *ConfigValue) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConfigValue.ProtoReflect.Descriptor instead.
+func (*ConfigValue) Descriptor() ([]byte, []int) {
+	return file_metadata_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ConfigValue) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ConfigValue) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
 }
 
 type SnapFeature struct {
@@ -2934,7 +3023,7 @@ type SnapFeature struct {
 
 func (x *SnapFeature) Reset() {
 	*x = SnapFeature{}
-	mi := &file_metadata_proto_msgTypes[38]
+	mi := &file_metadata_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3035,7 @@ func (x *SnapFeature) String() string {
 func (*SnapFeature) ProtoMessage() {}
 
 func (x *SnapFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[38]
+	mi := &file_metadata_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3048,7 @@ func (x *SnapFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapFeature.ProtoReflect.Descriptor instead.
 func (*SnapFeature) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{38}
+	return file_metadata_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SnapFeature) GetName() string {
@@ -2972,6 +3061,99 @@ func (x *SnapFeature) GetName() string {
 func (x *SnapFeature) GetLevel() int32 {
 	if x != nil {
 		return x.Level
+	}
+	return 0
+}
+
+// Result is what one command came to, for the node that submitted it.
+type Result struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          uint32                 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // 0 accepted, otherwise why it was rejected
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Alarm         bool                   `protobuf:"varint,3,opt,name=alarm,proto3" json:"alarm,omitempty"` // evidence of a bug or of damage, not of a race
+	Incarnation   *Incarnation           `protobuf:"bytes,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	First         uint64                 `protobuf:"varint,5,opt,name=first,proto3" json:"first,omitempty"`
+	TopicId       []byte                 `protobuf:"bytes,6,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Skipped       uint32                 `protobuf:"varint,7,opt,name=skipped,proto3" json:"skipped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Result) Reset() {
+	*x = Result{}
+	mi := &file_metadata_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Result) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Result) ProtoMessage() {}
+
+func (x *Result) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Result.ProtoReflect.Descriptor instead.
+func (*Result) Descriptor() ([]byte, []int) {
+	return file_metadata_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *Result) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Result) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Result) GetAlarm() bool {
+	if x != nil {
+		return x.Alarm
+	}
+	return false
+}
+
+func (x *Result) GetIncarnation() *Incarnation {
+	if x != nil {
+		return x.Incarnation
+	}
+	return nil
+}
+
+func (x *Result) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Result) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *Result) GetSkipped() uint32 {
+	if x != nil {
+		return x.Skipped
 	}
 	return 0
 }
@@ -3015,14 +3197,15 @@ const file_metadata_proto_rawDesc = "" +
 	"\fbroker_state\x18+ \x01(\v2\x1e.ponor.metadata.v1.BrokerStateH\x00R\vbrokerState\x12-\n" +
 	"\x04noop\x182 \x01(\v2\x17.ponor.metadata.v1.NoopH\x00R\x04noopB\x06\n" +
 	"\x04body\"\x06\n" +
-	"\x04Noop\"i\n" +
+	"\x04Noop\"\xa5\x01\n" +
 	"\vInitCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x1b\n" +
-	"\tstore_url\x18\x03 \x01(\tR\bstoreUrl\"b\n" +
+	"\tstore_url\x18\x03 \x01(\tR\bstoreUrl\x12:\n" +
+	"\bfeatures\x18\x04 \x03(\v2\x1e.ponor.metadata.v1.SnapFeatureR\bfeatures\"b\n" +
 	"\bEndpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x12\n" +
@@ -3153,7 +3336,7 @@ const file_metadata_proto_rawDesc = "" +
 	"\vBrokerState\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\x05R\x06broker\x12\x1a\n" +
 	"\bcordoned\x18\x02 \x01(\bR\bcordoned\x12\x1a\n" +
-	"\bdraining\x18\x03 \x01(\bR\bdraining\"\xa5\x04\n" +
+	"\bdraining\x18\x03 \x01(\bR\bdraining\"\xc2\x04\n" +
 	"\bSnapshot\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1d\n" +
@@ -3173,13 +3356,14 @@ const file_metadata_proto_rawDesc = "" +
 	" \x03(\v2\x1a.ponor.metadata.v1.SnapWALR\x04wals\x124\n" +
 	"\x06topics\x18\v \x03(\v2\x1c.ponor.metadata.v1.SnapTopicR\x06topics\x127\n" +
 	"\aconfigs\x18\f \x03(\v2\x1d.ponor.metadata.v1.SnapConfigR\aconfigs\x12:\n" +
-	"\bfeatures\x18\r \x03(\v2\x1e.ponor.metadata.v1.SnapFeatureR\bfeatures\"\xb7\x01\n" +
+	"\bfeatures\x18\r \x03(\v2\x1e.ponor.metadata.v1.SnapFeatureR\bfeatures\x12\x1b\n" +
+	"\tstore_url\x18\x0e \x01(\tR\bstoreUrl\"\xb7\x01\n" +
 	"\n" +
 	"SnapBroker\x12E\n" +
 	"\fregistration\x18\x01 \x01(\v2!.ponor.metadata.v1.RegisterBrokerR\fregistration\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x16\n" +
 	"\x06fenced\x18\x03 \x01(\bR\x06fenced\x124\n" +
-	"\x05state\x18\x04 \x01(\v2\x1e.ponor.metadata.v1.BrokerStateR\x05state\"\xe5\x01\n" +
+	"\x05state\x18\x04 \x01(\v2\x1e.ponor.metadata.v1.BrokerStateR\x05state\"\x85\x02\n" +
 	"\aSnapWAL\x12@\n" +
 	"\vincarnation\x18\x01 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\vincarnation\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\rR\x05state\x12\x12\n" +
@@ -3187,7 +3371,10 @@ const file_metadata_proto_rawDesc = "" +
 	"\n" +
 	"sealed_end\x18\x04 \x01(\x04R\tsealedEnd\x12\x17\n" +
 	"\acmd_seq\x18\x05 \x01(\x04R\x06cmdSeq\x126\n" +
-	"\x06sealer\x18\x06 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\x06sealer\"\xb4\x01\n" +
+	"\x06sealer\x18\x06 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\x06sealer\x12\x1e\n" +
+	"\n" +
+	"generation\x18\a \x01(\x04R\n" +
+	"generation\"\xb4\x01\n" +
 	"\tSnapTopic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x1a\n" +
@@ -3195,7 +3382,7 @@ const file_metadata_proto_rawDesc = "" +
 	"\bdeleting\x18\x04 \x01(\bR\bdeleting\x12@\n" +
 	"\n" +
 	"partitions\x18\x05 \x03(\v2 .ponor.metadata.v1.SnapPartitionR\n" +
-	"partitions\"\xaa\x03\n" +
+	"partitions\"\xbe\x03\n" +
 	"\rSnapPartition\x12\x1a\n" +
 	"\breplicas\x18\x01 \x03(\x05R\breplicas\x12\x16\n" +
 	"\x06adding\x18\x02 \x03(\x05R\x06adding\x12\x1a\n" +
@@ -3209,18 +3396,27 @@ const file_metadata_proto_rawDesc = "" +
 	"\bunsealed\x18\n" +
 	" \x03(\v2\x1e.ponor.metadata.v1.IncarnationR\bunsealed\x12#\n" +
 	"\repoch_history\x18\v \x03(\x05R\fepochHistory\x12'\n" +
-	"\x0fhistory_offsets\x18\f \x03(\x03R\x0ehistoryOffsets\"\xb2\x01\n" +
+	"\x0fhistory_offsets\x18\f \x03(\x03R\x0ehistoryOffsets\x12\x12\n" +
+	"\x04gone\x18\r \x01(\bR\x04gone\"l\n" +
 	"\n" +
 	"SnapConfig\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\x05R\x04kind\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12A\n" +
-	"\x06values\x18\x03 \x03(\v2).ponor.metadata.v1.SnapConfig.ValuesEntryR\x06values\x1a9\n" +
-	"\vValuesEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"7\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x126\n" +
+	"\x06values\x18\x03 \x03(\v2\x1e.ponor.metadata.v1.ConfigValueR\x06values\"7\n" +
+	"\vConfigValue\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\"7\n" +
 	"\vSnapFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05level\x18\x02 \x01(\x05R\x05levelB\x1bZ\x19ponor/metadata/metadatapbb\x06proto3"
+	"\x05level\x18\x02 \x01(\x05R\x05level\"\xd9\x01\n" +
+	"\x06Result\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
+	"\x05alarm\x18\x03 \x01(\bR\x05alarm\x12@\n" +
+	"\vincarnation\x18\x04 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\vincarnation\x12\x14\n" +
+	"\x05first\x18\x05 \x01(\x04R\x05first\x12\x19\n" +
+	"\btopic_id\x18\x06 \x01(\fR\atopicId\x12\x18\n" +
+	"\askipped\x18\a \x01(\rR\askippedB\x1bZ\x19ponor/metadata/metadatapbb\x06proto3"
 
 var (
 	file_metadata_proto_rawDescOnce sync.Once
@@ -3235,7 +3431,7 @@ func file_metadata_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_metadata_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_metadata_proto_goTypes = []any{
 	(AllocateIDs_Space)(0),   // 0: ponor.metadata.v1.AllocateIDs.Space
 	(*Entry)(nil),            // 1: ponor.metadata.v1.Entry
@@ -3276,9 +3472,10 @@ var file_metadata_proto_goTypes = []any{
 	(*SnapTopic)(nil),        // 36: ponor.metadata.v1.SnapTopic
 	(*SnapPartition)(nil),    // 37: ponor.metadata.v1.SnapPartition
 	(*SnapConfig)(nil),       // 38: ponor.metadata.v1.SnapConfig
-	(*SnapFeature)(nil),      // 39: ponor.metadata.v1.SnapFeature
-	nil,                      // 40: ponor.metadata.v1.CreateTopic.ConfigsEntry
-	nil,                      // 41: ponor.metadata.v1.SnapConfig.ValuesEntry
+	(*ConfigValue)(nil),      // 39: ponor.metadata.v1.ConfigValue
+	(*SnapFeature)(nil),      // 40: ponor.metadata.v1.SnapFeature
+	(*Result)(nil),           // 41: ponor.metadata.v1.Result
+	nil,                      // 42: ponor.metadata.v1.CreateTopic.ConfigsEntry
 }
 var file_metadata_proto_depIdxs = []int32{
 	3,  // 0: ponor.metadata.v1.Entry.commands:type_name -> ponor.metadata.v1.Command
@@ -3303,46 +3500,48 @@ var file_metadata_proto_depIdxs = []int32{
 	31, // 19: ponor.metadata.v1.Command.set_feature:type_name -> ponor.metadata.v1.SetFeature
 	32, // 20: ponor.metadata.v1.Command.broker_state:type_name -> ponor.metadata.v1.BrokerState
 	4,  // 21: ponor.metadata.v1.Command.noop:type_name -> ponor.metadata.v1.Noop
-	6,  // 22: ponor.metadata.v1.RegisterBroker.endpoints:type_name -> ponor.metadata.v1.Endpoint
-	2,  // 23: ponor.metadata.v1.Fence.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	9,  // 24: ponor.metadata.v1.Fence.assignments:type_name -> ponor.metadata.v1.Assignment
-	2,  // 25: ponor.metadata.v1.Fence.sealer:type_name -> ponor.metadata.v1.Incarnation
-	2,  // 26: ponor.metadata.v1.Assignment.owner:type_name -> ponor.metadata.v1.Incarnation
-	10, // 27: ponor.metadata.v1.StreamExtents.extents:type_name -> ponor.metadata.v1.Extent
-	2,  // 28: ponor.metadata.v1.Sealed.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	13, // 29: ponor.metadata.v1.Sealed.streams:type_name -> ponor.metadata.v1.SealedStream
-	10, // 30: ponor.metadata.v1.SealedStream.extent:type_name -> ponor.metadata.v1.Extent
-	2,  // 31: ponor.metadata.v1.PartitionSpec.owner:type_name -> ponor.metadata.v1.Incarnation
-	15, // 32: ponor.metadata.v1.CreateTopic.partitions:type_name -> ponor.metadata.v1.PartitionSpec
-	40, // 33: ponor.metadata.v1.CreateTopic.configs:type_name -> ponor.metadata.v1.CreateTopic.ConfigsEntry
-	15, // 34: ponor.metadata.v1.CreatePartitions.partitions:type_name -> ponor.metadata.v1.PartitionSpec
-	20, // 35: ponor.metadata.v1.AlterConfigs.ops:type_name -> ponor.metadata.v1.ConfigOp
-	11, // 36: ponor.metadata.v1.CommitExtents.streams:type_name -> ponor.metadata.v1.StreamExtents
-	10, // 37: ponor.metadata.v1.ReplaceExtents.extents:type_name -> ponor.metadata.v1.Extent
-	25, // 38: ponor.metadata.v1.TrimStreams.streams:type_name -> ponor.metadata.v1.StreamStart
-	28, // 39: ponor.metadata.v1.Flip.streams:type_name -> ponor.metadata.v1.FlipStream
-	10, // 40: ponor.metadata.v1.FlipStream.tail:type_name -> ponor.metadata.v1.Extent
-	2,  // 41: ponor.metadata.v1.FlipStream.target:type_name -> ponor.metadata.v1.Incarnation
-	0,  // 42: ponor.metadata.v1.AllocateIDs.space:type_name -> ponor.metadata.v1.AllocateIDs.Space
-	34, // 43: ponor.metadata.v1.Snapshot.brokers:type_name -> ponor.metadata.v1.SnapBroker
-	35, // 44: ponor.metadata.v1.Snapshot.wals:type_name -> ponor.metadata.v1.SnapWAL
-	36, // 45: ponor.metadata.v1.Snapshot.topics:type_name -> ponor.metadata.v1.SnapTopic
-	38, // 46: ponor.metadata.v1.Snapshot.configs:type_name -> ponor.metadata.v1.SnapConfig
-	39, // 47: ponor.metadata.v1.Snapshot.features:type_name -> ponor.metadata.v1.SnapFeature
-	7,  // 48: ponor.metadata.v1.SnapBroker.registration:type_name -> ponor.metadata.v1.RegisterBroker
-	32, // 49: ponor.metadata.v1.SnapBroker.state:type_name -> ponor.metadata.v1.BrokerState
-	2,  // 50: ponor.metadata.v1.SnapWAL.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	2,  // 51: ponor.metadata.v1.SnapWAL.sealer:type_name -> ponor.metadata.v1.Incarnation
-	37, // 52: ponor.metadata.v1.SnapTopic.partitions:type_name -> ponor.metadata.v1.SnapPartition
-	2,  // 53: ponor.metadata.v1.SnapPartition.owner:type_name -> ponor.metadata.v1.Incarnation
-	10, // 54: ponor.metadata.v1.SnapPartition.extents:type_name -> ponor.metadata.v1.Extent
-	2,  // 55: ponor.metadata.v1.SnapPartition.unsealed:type_name -> ponor.metadata.v1.Incarnation
-	41, // 56: ponor.metadata.v1.SnapConfig.values:type_name -> ponor.metadata.v1.SnapConfig.ValuesEntry
-	57, // [57:57] is the sub-list for method output_type
-	57, // [57:57] is the sub-list for method input_type
-	57, // [57:57] is the sub-list for extension type_name
-	57, // [57:57] is the sub-list for extension extendee
-	0,  // [0:57] is the sub-list for field type_name
+	40, // 22: ponor.metadata.v1.InitCluster.features:type_name -> ponor.metadata.v1.SnapFeature
+	6,  // 23: ponor.metadata.v1.RegisterBroker.endpoints:type_name -> ponor.metadata.v1.Endpoint
+	2,  // 24: ponor.metadata.v1.Fence.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	9,  // 25: ponor.metadata.v1.Fence.assignments:type_name -> ponor.metadata.v1.Assignment
+	2,  // 26: ponor.metadata.v1.Fence.sealer:type_name -> ponor.metadata.v1.Incarnation
+	2,  // 27: ponor.metadata.v1.Assignment.owner:type_name -> ponor.metadata.v1.Incarnation
+	10, // 28: ponor.metadata.v1.StreamExtents.extents:type_name -> ponor.metadata.v1.Extent
+	2,  // 29: ponor.metadata.v1.Sealed.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	13, // 30: ponor.metadata.v1.Sealed.streams:type_name -> ponor.metadata.v1.SealedStream
+	10, // 31: ponor.metadata.v1.SealedStream.extent:type_name -> ponor.metadata.v1.Extent
+	2,  // 32: ponor.metadata.v1.PartitionSpec.owner:type_name -> ponor.metadata.v1.Incarnation
+	15, // 33: ponor.metadata.v1.CreateTopic.partitions:type_name -> ponor.metadata.v1.PartitionSpec
+	42, // 34: ponor.metadata.v1.CreateTopic.configs:type_name -> ponor.metadata.v1.CreateTopic.ConfigsEntry
+	15, // 35: ponor.metadata.v1.CreatePartitions.partitions:type_name -> ponor.metadata.v1.PartitionSpec
+	20, // 36: ponor.metadata.v1.AlterConfigs.ops:type_name -> ponor.metadata.v1.ConfigOp
+	11, // 37: ponor.metadata.v1.CommitExtents.streams:type_name -> ponor.metadata.v1.StreamExtents
+	10, // 38: ponor.metadata.v1.ReplaceExtents.extents:type_name -> ponor.metadata.v1.Extent
+	25, // 39: ponor.metadata.v1.TrimStreams.streams:type_name -> ponor.metadata.v1.StreamStart
+	28, // 40: ponor.metadata.v1.Flip.streams:type_name -> ponor.metadata.v1.FlipStream
+	10, // 41: ponor.metadata.v1.FlipStream.tail:type_name -> ponor.metadata.v1.Extent
+	2,  // 42: ponor.metadata.v1.FlipStream.target:type_name -> ponor.metadata.v1.Incarnation
+	0,  // 43: ponor.metadata.v1.AllocateIDs.space:type_name -> ponor.metadata.v1.AllocateIDs.Space
+	34, // 44: ponor.metadata.v1.Snapshot.brokers:type_name -> ponor.metadata.v1.SnapBroker
+	35, // 45: ponor.metadata.v1.Snapshot.wals:type_name -> ponor.metadata.v1.SnapWAL
+	36, // 46: ponor.metadata.v1.Snapshot.topics:type_name -> ponor.metadata.v1.SnapTopic
+	38, // 47: ponor.metadata.v1.Snapshot.configs:type_name -> ponor.metadata.v1.SnapConfig
+	40, // 48: ponor.metadata.v1.Snapshot.features:type_name -> ponor.metadata.v1.SnapFeature
+	7,  // 49: ponor.metadata.v1.SnapBroker.registration:type_name -> ponor.metadata.v1.RegisterBroker
+	32, // 50: ponor.metadata.v1.SnapBroker.state:type_name -> ponor.metadata.v1.BrokerState
+	2,  // 51: ponor.metadata.v1.SnapWAL.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	2,  // 52: ponor.metadata.v1.SnapWAL.sealer:type_name -> ponor.metadata.v1.Incarnation
+	37, // 53: ponor.metadata.v1.SnapTopic.partitions:type_name -> ponor.metadata.v1.SnapPartition
+	2,  // 54: ponor.metadata.v1.SnapPartition.owner:type_name -> ponor.metadata.v1.Incarnation
+	10, // 55: ponor.metadata.v1.SnapPartition.extents:type_name -> ponor.metadata.v1.Extent
+	2,  // 56: ponor.metadata.v1.SnapPartition.unsealed:type_name -> ponor.metadata.v1.Incarnation
+	39, // 57: ponor.metadata.v1.SnapConfig.values:type_name -> ponor.metadata.v1.ConfigValue
+	2,  // 58: ponor.metadata.v1.Result.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_metadata_proto_init() }
@@ -3378,7 +3577,7 @@ func file_metadata_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_proto_rawDesc), len(file_metadata_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
