@@ -34,13 +34,19 @@ var (
 	ErrNotFound = errors.New("object not found")
 	// ErrFull: the store has no room (ENOSPC, quota). Retrying helps once there is.
 	ErrFull = errors.New("store is full")
+	// ErrUndurable: the store lost the ability to tell what is durable (fsync of
+	// a directory failed). What is visible may vanish; nothing written there may
+	// be acknowledged any more, and a later success proves nothing.
+	ErrUndurable = errors.New("durability is unknown")
 	// ErrRefused: the store answered that this can never work (denied, no such
 	// bucket, not a directory). Retrying does not help.
 	ErrRefused = errors.New("store refused")
 )
 
 // Body is what to write: parts laid end to end, not copied, and the CRC32C of
-// the whole, which the store verifies where it can.
+// the whole, which the store verifies where it can. A call does not touch the
+// parts any more once it returned, whatever the outcome; the caller recycles
+// them.
 type Body struct {
 	Parts  [][]byte
 	CRC32C uint32
