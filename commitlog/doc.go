@@ -12,10 +12,13 @@
 //	C2  Append orders at once and never waits for the medium; its Commit
 //	    resolves when the batch is durable.
 //	C3  Commits resolve in append order. After one fails, every later one
-//	    fails too, and the Log accepts no more appends.
+//	    fails too, and the Log is lost: it answers ErrFenced until it is opened
+//	    again.
 //	C4  A failed Commit means unknown, not absent: the batch may or may not be
 //	    found by the next owner.
-//	C5  After Open returns, no Commit of an older owner can succeed.
+//	C5  Once Open has returned, an older owner's Commit can succeed only if its
+//	    batch is in the log that Open returned. (It was durable before, and its
+//	    owner learns so late; nothing else ever gets acknowledged.)
 //	C6  Whatever an owner was told is durable is below the end of the next
 //	    owner's log, same bytes, same offsets.
 //	C7  Readers see whole batches below Stable only; Start <= Stable <= End;
@@ -29,8 +32,10 @@
 //	C10 Trim only moves Start forward, never past Stable; what was trimmed
 //	    stays trimmed after a re-open. Trim keeps nothing else from working.
 //	C11 Recovered yields the newest checkpoint and every later batch that
-//	    producer state, leader epochs or transactions depend on, so that the
-//	    partition above can rebuild what it knew without reading bodies.
+//	    producer state, leader epochs or transactions depend on (Deltas), so
+//	    that the partition above can rebuild what it knew without reading
+//	    bodies. With a Checkpointer this also holds for producers whose batches
+//	    were trimmed.
 //	C12 Append copies; the caller may reuse its bytes once it returned.
 //	C13 After Close (or loss of ownership) appends and reads answer ErrClosed
 //	    or ErrFenced, and outstanding Commits resolve.

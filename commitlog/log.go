@@ -34,7 +34,8 @@ func (id ID) String() string { return fmt.Sprintf("%s-%d", id.Topic, id.Partitio
 var (
 	// ErrOffsetOutOfRange: below Start or above End.
 	ErrOffsetOutOfRange = errors.New("offset out of range")
-	// ErrFenced: another owner has the log now, or may have it.
+	// ErrFenced: another owner has the log now, or may have it, or a write of
+	// unknown outcome ended this ownership (C3). Open it again to go on.
 	ErrFenced = errors.New("log is fenced")
 	// ErrClosed: this Log was closed by its owner.
 	ErrClosed = errors.New("log is closed")
@@ -125,10 +126,14 @@ type Log interface {
 	// Bounds are the offsets now.
 	Bounds() Bounds
 	// Segments lists the logical segments in order, at least the active one.
+	// They follow one another without gap from at or below Start to at or above
+	// Stable; what lies wholly below Start is not listed.
 	Segments() []Segment
 	// Bytes is the size of what lies between Start and End, approximately.
 	Bytes() int64
 	// Trim moves Start forward (C10). It returns when the move is durable.
+	// Past Stable it moves nothing and answers ErrOffsetOutOfRange; at or below
+	// Start it moves nothing without an error.
 	Trim(ctx context.Context, to Offset) error
 	// Recovered is what Open found (C11). The Log forgets it afterwards; call it
 	// once, before the first Append.
