@@ -43,30 +43,30 @@ type ClientConfig struct {
 // pipelined, replies arrive in the order of the calls. A call whose context
 // ends leaves the connection intact: its reply is dropped when it comes. After
 // a connection error every call fails with ErrDisconnected; a Client does not
-// reconnect.
+// reconnect. A server that vanished without a word is noticed by TCP
+// keep-alive only, so calls should have deadlines.
 type Client struct {
-	cfg    ClientConfig
-	nc     net.Conn
-	slots  chan struct{}  // MaxInflight
-	send   chan *pending  // to the writing goroutine
-	sent   chan *pending  // from it to the reading goroutine, in order
-	done   chan struct{}  // closed by fail
-	gone   chan struct{}  // closed when both goroutines have ended
-	owned  sync.WaitGroup // both goroutines
-	failed sync.Once
-	err    error // set before done is closed
+	cfg   ClientConfig
+	nc    net.Conn
+	slots chan struct{} // one for each call on the connection
+	send  chan *pending // to the writing goroutine
+	sent  chan *pending // from it to the reading goroutine, in order
+	done  chan struct{} // closed by fail
+	owned sync.WaitGroup
+	once  sync.Once
+	err   error // set before done is closed
 }
 
-// pending is a call on its way.
+// pending is a call on its way. Its frame belongs to the writing goroutine from
+// send on, so that a caller may leave at any time.
 type pending struct {
-	ctx      context.Context
-	key      int16
-	version  int16
-	flexible bool
-	encode   func(b []byte) []byte // appends the body
-	body     []byte                // or the body itself
-	silent   bool                  // no reply will come
-	reply    chan result           // capacity 1
+	ctx         context.Context
+	head        *[]byte // whole frame, or all of it before body; from replyPool
+	body        []byte
+	correlation int32
+	tagged      bool // the response header has tags
+	silent      bool // no reply will come
+	reply       chan result
 }
 
 type result struct {
@@ -97,7 +97,7 @@ func NewClient(nc net.Conn, cfg ClientConfig) *Client {
 	c := &Client{
 		cfg: cfg, nc: nc, slots: make(chan struct{}, cfg.MaxInflight),
 		send: make(chan *pending), sent: make(chan *pending, cfg.MaxInflight),
-		done: make(chan struct{}), gone: make(chan struct{}),
+		done: make(chan struct{}),
 	}
 	c.owned.Go(c.write)
 	c.owned.Go(c.read)
@@ -131,23 +131,24 @@ func (c *Client) Close() error {
 // Do sends a request at the version that is set in it and decodes the reply. A
 // Produce request with acks 0 returns nil, nil once it was written. An
 // ApiVersions request that the server answered in version 0 because it does
-// not know the version returns that answer. The request must not be changed
-// until Do returns without a context error.
+// not know the version returns that answer.
 func (c *Client) Do(ctx context.Context, r kmsg.Request) (kmsg.Response, error) {
-	p := &pending{ctx: ctx, key: r.Key(), version: r.GetVersion(), flexible: r.IsFlexible(), encode: r.AppendTo}
+	name := kmsg.NameForKey(r.Key())
+	p := c.prepare(ctx, r.Key(), r.GetVersion(), r.IsFlexible())
+	*p.head = r.AppendTo(*p.head)
 	if v, ok := r.(*kmsg.ProduceRequest); ok && v.Acks == 0 {
 		p.silent = true
 	}
-	name := kmsg.NameForKey(p.key)
+	silent := p.silent
 	b, err := c.roundTrip(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("call %s: %w", name, err)
 	}
-	if p.silent {
+	if silent {
 		return nil, nil
 	}
 	resp := r.ResponseKind()
-	if p.key == KeyApiVersions && len(b) >= 2 && int16(binary.BigEndian.Uint16(b)) == codeUnsupportedVersion {
+	if r.Key() == KeyApiVersions && len(b) >= 2 && int16(binary.BigEndian.Uint16(b)) == codeUnsupportedVersion {
 		resp.SetVersion(0)
 	}
 	if err := resp.ReadFrom(b); err != nil {
@@ -164,18 +165,38 @@ const codeUnsupportedVersion = 35
 // the reply. The body must not be changed afterwards if Call returns a context
 // error, as it may still be on its way.
 func (c *Client) Call(ctx context.Context, key, version int16, body []byte) ([]byte, error) {
-	b, err := c.roundTrip(ctx, &pending{ctx: ctx, key: key, version: version, flexible: true, body: body})
+	p := c.prepare(ctx, key, version, true)
+	p.body = body
+	b, err := c.roundTrip(ctx, p)
 	if err != nil {
 		return nil, fmt.Errorf("call API %d: %w", key, err)
 	}
 	return b, nil
 }
 
+// prepare starts a frame; size and correlation id follow in write.
+func (c *Client) prepare(ctx context.Context, key, version int16, flexible bool) *pending {
+	p := &pending{ctx: ctx, head: replyPool.Get().(*[]byte), tagged: flexible && key != KeyApiVersions, reply: make(chan result, 1)}
+	b := append((*p.head)[:0], 0, 0, 0, 0)
+	b = appendInt16(b, key)
+	b = appendInt16(b, version)
+	b = appendInt32(b, 0)
+	if c.cfg.ClientID == "" {
+		b = appendInt16(b, -1)
+	} else {
+		b = appendString(b, c.cfg.ClientID, false)
+	}
+	if flexible {
+		b = append(b, 0)
+	}
+	*p.head = b
+	return p
+}
+
 func (c *Client) roundTrip(ctx context.Context, p *pending) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p.reply = make(chan result, 1)
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -183,7 +204,8 @@ func (c *Client) roundTrip(ctx context.Context, p *pending) ([]byte, error) {
 	case <-c.done:
 		return nil, c.err
 	}
-	// The slot is given back by whoever ends the call on the connection.
+	// From here on the slot is given back by whoever ends the call on the
+	// connection, which may be long after the caller has left.
 	select {
 	case c.send <- p:
 	case <-ctx.Done():
@@ -208,9 +230,8 @@ func (c *Client) roundTrip(ctx context.Context, p *pending) ([]byte, error) {
 }
 
 // write is the writing goroutine: it numbers the calls and puts them on the
-// wire.
+// wire. Calls that were given up before are left out.
 func (c *Client) write() {
-	var buf []byte
 	for correlation := int32(0); ; correlation++ {
 		var p *pending
 		select {
@@ -218,60 +239,48 @@ func (c *Client) write() {
 		case <-c.done:
 			return
 		}
-		buf = c.appendRequest(buf[:0], p, correlation)
+		if p.ctx.Err() != nil {
+			<-c.slots
+			continue
+		}
+		b := *p.head
+		p.correlation = correlation
+		binary.BigEndian.PutUint32(b, uint32(len(b)-4+len(p.body)))
+		binary.BigEndian.PutUint32(b[8:], uint32(correlation))
 		if !p.silent {
 			c.sent <- p // has room for every slot
 		}
-		c.nc.SetWriteDeadline(time.Now().Add(c.cfg.WriteStall))
-		if err := c.writeOut(buf, p.body); err != nil {
+		if err := c.writeFrame(b, p.body); err != nil {
 			c.fail(fmt.Errorf("%w: write: %w", ErrDisconnected, err))
 			return
+		}
+		if cap(b) <= keepReply {
+			replyPool.Put(p.head)
 		}
 		if p.silent {
 			p.reply <- result{}
 			<-c.slots
 		}
-		if cap(buf) > keepReply {
-			buf = nil
+	}
+}
+
+// writeFrame writes in pieces with a deadline for each.
+func (c *Client) writeFrame(head, body []byte) error {
+	bufs := net.Buffers{head, nil}
+	for first := true; first || len(body) > 0; first = false {
+		if !first {
+			bufs = net.Buffers{nil, nil}
 		}
-	}
-}
-
-func (c *Client) appendRequest(b []byte, p *pending, correlation int32) []byte {
-	b = append(b, 0, 0, 0, 0)
-	b = binary.BigEndian.AppendUint16(b, uint16(p.key))
-	b = binary.BigEndian.AppendUint16(b, uint16(p.version))
-	b = binary.BigEndian.AppendUint32(b, uint32(correlation))
-	if id := c.cfg.ClientID; id == "" {
-		b = append(b, 0xff, 0xff)
-	} else {
-		b = binary.BigEndian.AppendUint16(b, uint16(len(id)))
-		b = append(b, id...)
-	}
-	if p.flexible {
-		b = append(b, 0)
-	}
-	if p.encode != nil {
-		b = p.encode(b)
-	}
-	binary.BigEndian.PutUint32(b, uint32(len(b)-4+len(p.body)))
-	return b
-}
-
-// writeOut writes in pieces with a deadline for each.
-func (c *Client) writeOut(head, body []byte) error {
-	bufs := net.Buffers{head}
-	for len(body) > writePiece {
-		bufs = append(bufs, body[:writePiece])
-		body = body[writePiece:]
-	}
-	bufs = append(bufs, body)
-	for len(bufs) > 0 {
-		n := min(2, len(bufs))
-		piece := bufs[:n:n]
-		bufs = bufs[n:]
+		n := min(len(body), writePiece)
+		bufs[1], body = body[:n], body[n:]
+		if len(bufs[1]) == 0 {
+			bufs = bufs[:1] // an in-memory connection would see an empty write
+		}
+		if len(bufs[0]) == 0 {
+			bufs = bufs[1:]
+		}
 		c.nc.SetWriteDeadline(time.Now().Add(c.cfg.WriteStall))
-		if _, err := piece.WriteTo(c.nc); err != nil {
+		if _, err := bufs.WriteTo(c.nc); err != nil {
 			return err
 		}
 	}
@@ -282,54 +291,51 @@ func (c *Client) writeOut(head, body []byte) error {
 // the same order.
 func (c *Client) read() {
 	br := bufio.NewReaderSize(c.nc, 4<<10)
-	for correlation := int32(0); ; {
-		got, body, err := c.readFrame(br)
-		if err != nil {
+	for {
+		if err := c.readReply(br); err != nil {
 			c.fail(fmt.Errorf("%w: read: %w", ErrDisconnected, err))
 			return
 		}
-		var p *pending
-		select {
-		case p = <-c.sent:
-		default:
-			c.fail(fmt.Errorf("%w: a reply without a call", ErrDisconnected))
-			return
-		}
-		_ = got
-		_ = correlation
-		if p.flexible && p.key != KeyApiVersions {
-			r := reader{b: body}
-			r.tags()
-			if r.err != nil {
-				c.fail(fmt.Errorf("%w: response header: %w", ErrDisconnected, r.err))
-				return
-			}
-			body = r.b
-		}
-		p.reply <- result{body: body}
-		<-c.slots
 	}
 }
 
-func (c *Client) readFrame(br *bufio.Reader) (int32, []byte, error) {
-	var h [8]byte
-	if _, err := io.ReadFull(br, h[:]); err != nil {
-		return 0, nil, err
+func (c *Client) readReply(br *bufio.Reader) error {
+	head, err := br.Peek(8)
+	if err != nil {
+		return err
 	}
-	n := int(int32(binary.BigEndian.Uint32(h[:]))) - 4
-	if n < 0 || n > c.cfg.MaxResponse {
-		return 0, nil, fmt.Errorf("response frame of %d bytes", n+4)
+	size, correlation := int(int32(binary.BigEndian.Uint32(head))), int32(binary.BigEndian.Uint32(head[4:]))
+	if size < 4 || size > c.cfg.MaxResponse {
+		return fmt.Errorf("response frame of %d bytes, at most %d are allowed", size, c.cfg.MaxResponse)
 	}
-	b := make([]byte, n)
-	if _, err := io.ReadFull(br, b); err != nil {
-		return 0, nil, err
+	var p *pending
+	select {
+	case p = <-c.sent:
+	default:
+		return fmt.Errorf("response %d to no request", correlation)
 	}
-	return int32(binary.BigEndian.Uint32(h[4:])), b, nil
+	if p.correlation != correlation {
+		return fmt.Errorf("response %d where %d is due", correlation, p.correlation)
+	}
+	br.Discard(8)
+	r := reader{b: make([]byte, size-4)}
+	if _, err := io.ReadFull(br, r.b); err != nil {
+		return err
+	}
+	if p.tagged {
+		r.tags()
+	}
+	if r.err != nil {
+		return fmt.Errorf("response header: %w", r.err)
+	}
+	p.reply <- result{body: r.b}
+	<-c.slots
+	return nil
 }
 
 // fail ends the connection once.
 func (c *Client) fail(err error) {
-	c.failed.Do(func() {
+	c.once.Do(func() {
 		c.err = err
 		close(c.done)
 		c.nc.Close()
