@@ -266,19 +266,16 @@ func (c *Client) write() {
 
 // writeFrame writes in pieces with a deadline for each.
 func (c *Client) writeFrame(head, body []byte) error {
-	bufs := net.Buffers{head, nil}
 	for first := true; first || len(body) > 0; first = false {
-		if !first {
-			bufs = net.Buffers{nil, nil}
-		}
 		n := min(len(body), writePiece)
-		bufs[1], body = body[:n], body[n:]
-		if len(bufs[1]) == 0 {
-			bufs = bufs[:1] // an in-memory connection would see an empty write
+		var bufs net.Buffers
+		if first {
+			bufs = append(bufs, head)
 		}
-		if len(bufs[0]) == 0 {
-			bufs = bufs[1:]
+		if n > 0 {
+			bufs = append(bufs, body[:n])
 		}
+		body = body[n:]
 		c.nc.SetWriteDeadline(time.Now().Add(c.cfg.WriteStall))
 		if _, err := bufs.WriteTo(c.nc); err != nil {
 			return err
