@@ -399,6 +399,9 @@ func (f *file) ReadAt(p []byte, off int64) (int, error) {
 	if f.fs.mu.stopped {
 		return 0, ErrStopped
 	}
+	if f.n.dir {
+		return 0, syscall.EISDIR
+	}
 	if off >= int64(len(f.n.data)) {
 		return 0, io.EOF
 	}

@@ -144,7 +144,11 @@ func (b *Bucket) cleanTemp() error {
 
 // PutNew implements objstore.Bucket.
 func (b *Bucket) PutNew(ctx context.Context, key string, body objstore.Body) error {
-	if err := b.put(ctx, key, body, b.linkNew); err != nil {
+	put := b.putNamed
+	if b.unnamed != nil {
+		put = b.putUnnamed
+	}
+	if err := b.put(ctx, key, body, put); err != nil {
 		return fmt.Errorf("put new %s: %w", key, classify(err))
 	}
 	return nil
@@ -152,15 +156,15 @@ func (b *Bucket) PutNew(ctx context.Context, key string, body objstore.Body) err
 
 // Put implements objstore.Bucket.
 func (b *Bucket) Put(ctx context.Context, key string, body objstore.Body) error {
-	if err := b.put(ctx, key, body, b.replace); err != nil {
+	if err := b.put(ctx, key, body, b.putOver); err != nil {
 		return fmt.Errorf("put %s: %w", key, classify(err))
 	}
 	return nil
 }
 
-// put writes and syncs a temporary file and has it named by name. A call that
-// hangs in the kernel cannot be ended; ctx is looked at between the steps.
-func (b *Bucket) put(ctx context.Context, key string, body objstore.Body, name func(temp, target string) error) error {
+// put prepares the directory and has the object written. A call that hangs in
+// the kernel cannot be ended; ctx is looked at before.
+func (b *Bucket) put(ctx context.Context, key string, body objstore.Body, write func(objstore.Body, string) error) error {
 	if err := objstore.CheckKey(key); err != nil {
 		return err
 	}
@@ -171,19 +175,32 @@ func (b *Bucket) put(ctx context.Context, key string, body objstore.Body, name f
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if b.unnamed != nil {
-		return b.putUnnamed(body, target)
-	}
+	return write(body, target)
+}
+
+// putNamed is the safe order: temporary file, sync, link, sync of the directory.
+func (b *Bucket) putNamed(body objstore.Body, target string) error {
+	return b.withTemp(body, func(temp string) error { return b.linkNew(temp, target) })
+}
+
+// putOver takes the name, whatever had it.
+func (b *Bucket) putOver(body objstore.Body, target string) error {
+	return b.withTemp(body, func(temp string) error {
+		if err := b.fs.Rename(temp, target); err != nil {
+			return b.forget(path.Dir(target), err)
+		}
+		return b.syncDir(path.Dir(target))
+	})
+}
+
+// withTemp writes and syncs a temporary file and has it named.
+func (b *Bucket) withTemp(body objstore.Body, name func(temp string) error) error {
 	temp := path.Join(b.temp, fmt.Sprintf("%s-%d", b.process, b.next.Add(1)))
-	if err := b.writeTemp(temp, body); err != nil {
-		b.fs.Remove(temp) //nolint:errcheck // cleaned at the next start at the latest
-		return err
-	}
-	err := ctx.Err()
+	err := b.writeTemp(temp, body)
 	if err == nil {
-		err = name(temp, target)
+		err = name(temp)
 	}
-	b.fs.Remove(temp) //nolint:errcheck // as above
+	b.fs.Remove(temp) //nolint:errcheck // cleaned at the next start at the latest
 	return err
 }
 
@@ -262,14 +279,6 @@ func (b *Bucket) syncFile(name string) error {
 		return b.markBroken(path.Dir(name), err)
 	}
 	return nil
-}
-
-// replace names the file, whatever had the name.
-func (b *Bucket) replace(temp, target string) error {
-	if err := b.fs.Rename(temp, target); err != nil {
-		return b.forget(path.Dir(target), err)
-	}
-	return b.syncDir(path.Dir(target))
 }
 
 // putUnnamed is the cheaper order: no temporary name to make and to remove.

@@ -51,6 +51,9 @@ func (b *Bucket) GetTail(ctx context.Context, key string, dst []byte) (int, int6
 	}
 	defer f.Close() //nolint:errcheck // read only
 	info, err := f.Stat()
+	if err == nil && info.IsDir() {
+		err = objstore.ErrNotFound
+	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("get %s: %w", key, classify(err))
 	}
