@@ -287,7 +287,7 @@ func segmentsTile(tb testing.TB, w World) {
 	}
 	all := e.tile(l)
 	if len(all) < 3 {
-		e.Errorf("%d bytes in segments of 1500 are %d segments", l.Bytes(), len(all))
+		e.Fatalf("%d bytes in segments of 1500 are %d segments", l.Bytes(), len(all))
 	}
 	for _, s := range all[:len(all)-1] {
 		if s.MaxTimestamp != 200 {
