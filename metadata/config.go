@@ -1,5 +1,10 @@
 package metadata
 
+import (
+	"slices"
+	"strings"
+)
+
 // ConfigKind is a resource kind as Kafka numbers it.
 type ConfigKind int8
 
@@ -107,3 +112,12 @@ type ConfigDef struct {
 
 // ReadOnly says whether the value cannot be changed while nodes run.
 func (d ConfigDef) ReadOnly() bool { return !d.Dynamic }
+
+func sortConfigs(list []configValue) {
+	slices.SortFunc(list, func(a, b configValue) int { return strings.Compare(a.name, b.name) })
+}
+
+func (img *Image) hasConfigs(key configKey) bool {
+	_, ok := img.configs.Get(key.encode())
+	return ok
+}

@@ -23,10 +23,7 @@ type topic struct {
 	name               string
 	id                 TopicID
 	internal, deleting bool
-	// pending counts partitions of a deleting topic that may still be appended
-	// to (del-1). 0 for others; a deleting topic at 0 is removed at once.
-	pending int
-	streams []commitlog.StreamID // by partition number
+	streams            []commitlog.StreamID // by partition number
 }
 
 // configKey names a configured resource, ordered by kind and then name.
@@ -114,13 +111,20 @@ func (img *Image) Broker(id BrokerID) (Broker, bool) {
 	if !ok {
 		return Broker{}, false
 	}
-	return *b, true
+	return img.brokerView(b), true
+}
+
+// brokerView is a broker as readers get it, Fenced taken from its WAL.
+func (img *Image) brokerView(b *Broker) Broker {
+	v := *b
+	v.Fenced = !img.Live(b.Incarnation)
+	return v
 }
 
 // Brokers lists the registered brokers by id, fenced ones too.
 func (img *Image) Brokers() iter.Seq[Broker] {
 	return func(yield func(Broker) bool) {
-		img.brokers.Scan(func(_ BrokerID, b *Broker) bool { return yield(*b) })
+		img.brokers.Scan(func(_ BrokerID, b *Broker) bool { return yield(img.brokerView(b)) })
 	}
 }
 
