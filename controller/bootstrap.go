@@ -1,0 +1,213 @@
+package controller
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"ponor/controller/controllerpb"
+	"ponor/metadata"
+	"ponor/rpc"
+)
+
+// helloPause is the time between two rounds of asking.
+const helloPause = 200 * time.Millisecond
+
+// joinHash identifies a join list, whatever its order.
+func joinHash(join []string) []byte {
+	sorted := slices.Clone(join)
+	slices.Sort(sorted)
+	h := sha256.Sum256([]byte(strings.Join(sorted, "\n")))
+	return h[:]
+}
+
+func (s *server) hello(_ context.Context, _ *rpc.Conn, _ *controllerpb.HelloRequest) response {
+	n := s.node
+	resp := &controllerpb.HelloResponse{
+		Outcome: s.ok(), NodeId: int32(n.cfg.NodeID), Nonce: n.process[:],
+		JoinHash: joinHash(n.cfg.Join), Join: n.cfg.Join,
+		Address: n.cfg.AdvertiseController, ClusterId: n.clusterID(),
+	}
+	if own := n.vote.Load(); own != nil {
+		for _, v := range own.voters() {
+			resp.Voters = append(resp.Voters, &controllerpb.Voter{NodeId: int32(nodeID(v.ID)), Address: string(v.Address)})
+		}
+		resp.Fresh = own.fresh && len(resp.Voters) == 0 && resp.ClusterId == ""
+	}
+	return resp
+}
+
+// bootstrap makes a quorum of fresh nodes that list each other. It returns
+// when this node has a configuration: the one it made, or one that a leader
+// brought. What stands in the way is logged, again and again but not too
+// often, because only an operator can remove it.
+//
+// The quorum is made once: by the lowest node id, and only after every node of
+// the list has said that it is fresh and has the same list (K10). Nodes that
+// are started again, or on an empty disk, thus never make a second one.
+func (n *Node) bootstrap(ctx context.Context, v *voter) {
+	if !v.fresh {
+		n.standAlone(ctx, v)
+		return
+	}
+	if len(n.cfg.Join) == 0 || len(n.cfg.Join) == 1 && n.cfg.Join[0] == n.cfg.AdvertiseController {
+		n.form(ctx, v, []raft.Server{{ID: serverID(n.cfg.NodeID), Address: raft.ServerAddress(n.cfg.AdvertiseController)}})
+		return
+	}
+	for len(v.voters()) == 0 {
+		peers, problem := n.meet(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if problem == nil && peers[0].id == n.cfg.NodeID {
+			servers := make([]raft.Server, 0, len(peers))
+			for _, p := range peers {
+				servers = append(servers, raft.Server{ID: serverID(p.id), Address: raft.ServerAddress(p.address)})
+			}
+			n.form(ctx, v, servers)
+			return
+		}
+		if problem != nil {
+			n.warn.log("waiting for the quorum to form", "broker", n.cfg.NodeID, "reason", problem)
+		}
+		select {
+		case <-time.After(helloPause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// form bootstraps Raft and stands for election at once, since nobody else can
+// be leading.
+func (n *Node) form(ctx context.Context, v *voter, servers []raft.Server) {
+	if err := v.raft.BootstrapCluster(raft.Configuration{Servers: servers}).Error(); err != nil {
+		if !errors.Is(err, raft.ErrCantBootstrap) {
+			n.fail(fmt.Errorf("bootstrap quorum: %w", err))
+		}
+		return
+	}
+	n.log.Info("quorum formed", "voters", len(servers))
+	_ = v.transport.stand(ctx)
+}
+
+// standAlone spares a restarted quorum of one the election timeout.
+func (n *Node) standAlone(ctx context.Context, v *voter) {
+	if s := v.voters(); len(s) == 1 && s[0].ID == serverID(n.cfg.NodeID) {
+		_ = v.transport.stand(ctx)
+	}
+}
+
+// peer is a node of the join list that answered.
+type peer struct {
+	id      metadata.BrokerID
+	address string // under which others reach it
+	asked   string // the address of the join list
+	hello   *controllerpb.HelloResponse
+}
+
+// meet asks every address of the join list once. It returns all nodes, by id,
+// if together they may form a quorum, and otherwise what is in the way.
+func (n *Node) meet(ctx context.Context) ([]peer, error) {
+	peers := make([]peer, 0, len(n.cfg.Join))
+	var silent []string
+	type answer struct {
+		asked string
+		resp  *controllerpb.HelloResponse
+		err   error
+	}
+	answers := make(chan answer, len(n.cfg.Join))
+	for _, a := range n.cfg.Join {
+		go func() { // ends within the timeout of one call; all are waited for below
+			resp, err := n.sayHello(ctx, a)
+			answers <- answer{a, resp, err}
+		}()
+	}
+	for range n.cfg.Join {
+		a := <-answers
+		if a.err != nil {
+			silent = append(silent, fmt.Sprintf("%s (%v)", a.asked, a.err))
+			continue
+		}
+		peers = append(peers, peer{id: metadata.BrokerID(a.resp.NodeId), address: a.resp.Address, asked: a.asked, hello: a.resp})
+	}
+	slices.SortFunc(peers, func(a, b peer) int {
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.asked, b.asked))
+	})
+	slices.Sort(silent)
+	if err := n.judgePeers(peers); err != nil {
+		return nil, err
+	}
+	if len(silent) > 0 {
+		return nil, fmt.Errorf("no answer from %s: start those nodes, or correct --join on all nodes", strings.Join(silent, ", "))
+	}
+	return peers, nil
+}
+
+// judgePeers says what keeps nodes that did answer from forming a quorum.
+func (n *Node) judgePeers(peers []peer) error {
+	self := false
+	mine := joinHash(n.cfg.Join)
+	for i, p := range peers {
+		h := p.hello
+		switch {
+		case bytes.Equal(h.Nonce, n.process[:]):
+			self = true
+		case p.id == n.cfg.NodeID:
+			return fmt.Errorf("the node at %s has node id %d, which is also this node's: give each node its own id", p.asked, p.id)
+		}
+		if i > 0 && peers[i-1].id == p.id {
+			return fmt.Errorf("the nodes at %s and %s have the same node id %d: give each node its own id, and list each node once", peers[i-1].asked, p.asked, p.id)
+		}
+		if !h.Fresh {
+			return n.alreadyFormed(p)
+		}
+		if !bytes.Equal(h.JoinHash, mine) {
+			return fmt.Errorf("the node at %s was started with --join %s, this one with --join %s: use the same list on all nodes",
+				p.asked, strings.Join(h.Join, ","), strings.Join(n.cfg.Join, ","))
+		}
+	}
+	if !self && len(peers) == len(n.cfg.Join) {
+		return fmt.Errorf("this node's own controller address %s is not in --join %s: the list must name all voters, this one too",
+			n.cfg.AdvertiseController, strings.Join(n.cfg.Join, ","))
+	}
+	return nil
+}
+
+// alreadyFormed explains a node that has a quorum while this one is empty.
+func (n *Node) alreadyFormed(p peer) error {
+	for _, v := range p.hello.Voters {
+		if metadata.BrokerID(v.NodeId) == n.cfg.NodeID {
+			return fmt.Errorf("cluster %s exists and counts this node as a voter, but this node's controller directory is empty: waiting for the leader to bring it up to date",
+				orUnknown(p.hello.ClusterId))
+		}
+	}
+	return fmt.Errorf("the node at %s already belongs to cluster %s, in which node %d is no voter: start this node as a broker, or start that one with an empty directory",
+		p.asked, orUnknown(p.hello.ClusterId), n.cfg.NodeID)
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "(not named yet)"
+	}
+	return s
+}
+
+func (n *Node) sayHello(ctx context.Context, address string) (*controllerpb.HelloResponse, error) {
+	q := &controllerpb.HelloRequest{NodeId: int32(n.cfg.NodeID), Nonce: n.process[:], JoinHash: joinHash(n.cfg.Join), ClusterId: n.clusterID()}
+	resp := new(controllerpb.HelloResponse)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if _, err := n.client.attempt(ctx, address, laneAdmin, keyHello, q, resp); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}

@@ -1,0 +1,242 @@
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"ponor/metadata"
+	"ponor/metadata/metadatapb"
+)
+
+// leadership is one term of this node as leader. It begins once the image has
+// everything that earlier leaders committed, and ends with ctx.
+//
+// State: the gate serialises decisions (who owns what, who may register), so
+// that each one sees the effect of the one before; sessions has its own lock;
+// everything else belongs to run.
+type leadership struct {
+	cfg       Config
+	log       *slog.Logger
+	images    *images
+	committer *committer
+	sessions  *sessions
+	moves     *moves
+	gate      chan struct{} // holds one token while no decision is being made
+	suspects  chan suspect
+	// cautious until then: this process started just now and has not heard of
+	// the brokers yet, most likely because the whole cluster restarts.
+	cautious time.Time
+	// attempts remembers when a fence was last proposed, so that one that is
+	// rejected is not proposed in a loop.
+	attempts map[metadata.Incarnation]time.Time
+	wg       sync.WaitGroup
+	ctx      context.Context
+}
+
+// suspect is a broker whose connection to the leader ended.
+type suspect struct {
+	inc   metadata.Incarnation
+	since time.Time
+}
+
+// newLeadership prepares a term.
+func newLeadership(ctx context.Context, n *Node, v *voter) *leadership {
+	l := &leadership{
+		cfg: n.cfg, log: n.log, images: n.images,
+		committer: newCommitter(v.raft, n.images),
+		sessions:  newSessions(),
+		moves:     newMoves(),
+		gate:      make(chan struct{}, 1),
+		suspects:  make(chan suspect, 64),
+		cautious:  n.started.Add(n.cfg.RestartGrace),
+		attempts:  map[metadata.Incarnation]time.Time{},
+		ctx:       ctx,
+	}
+	l.gate <- struct{}{}
+	return l
+}
+
+// enter takes the gate; the caller calls the function returned.
+func (l *leadership) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case <-l.gate:
+		return func() { l.gate <- struct{}{} }, nil
+	case <-l.ctx.Done():
+		return nil, errNotLeader
+	case <-ctx.Done():
+		return nil, errors.Join(errNotLeader, ctx.Err())
+	}
+}
+
+// run does the leader's duties until ctx ends.
+func (l *leadership) run() {
+	defer l.wg.Wait()
+	l.wg.Add(1)
+	go func() { defer l.wg.Done(); l.committer.run(l.ctx) }()
+	if err := l.initCluster(); err != nil {
+		l.log.Error("cannot initialise cluster metadata", "err", err)
+	}
+	l.sessions.restart(l.images.image())
+	l.moves.restart(l.images.image())
+	l.dialAll()
+	tick := time.NewTicker(max(l.cfg.HeartbeatInterval/2, 20*time.Millisecond))
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		changed := l.images.changed()
+		l.reconcile(&last)
+		select {
+		case <-changed:
+		case <-tick.C:
+		case s := <-l.suspects:
+			l.wg.Add(1)
+			go func() { defer l.wg.Done(); l.investigate(s) }()
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}
+
+// initCluster gives the cluster its id, once in its life.
+func (l *leadership) initCluster() error {
+	if l.images.image().ClusterID() != "" {
+		return nil
+	}
+	var id [16]byte
+	if _, err := rand.Read(id[:]); err != nil {
+		return err
+	}
+	_, results, err := l.committer.propose(l.ctx, &metadatapb.Command{Body: &metadatapb.Command_InitCluster{
+		InitCluster: &metadatapb.InitCluster{
+			ClusterId: base64.RawURLEncoding.EncodeToString(id[:]), Generation: 1, StoreUrl: l.cfg.StoreURL,
+		},
+	}})
+	if err != nil {
+		return err
+	}
+	return results[0].Rejected()
+}
+
+// reconcile does what the image and the clock ask for now.
+func (l *leadership) reconcile(last *time.Time) {
+	now := time.Now()
+	if now.Sub(*last) > l.cfg.SessionTimeout/2 {
+		// This process was paused: it did not hear anyone, which says nothing
+		// about them.
+		l.sessions.restart(l.images.image())
+	}
+	*last = now
+	img := l.images.image()
+	for _, e := range l.sessions.expired(img, now, l.cfg, l.cautious) {
+		if l.mayTry(e.inc, now) {
+			l.fence(e.inc, e.reason)
+		}
+	}
+	l.adopt(img, now)
+	l.finishMoves(img)
+}
+
+// adopt names new sealers for fenced WALs whose sealer died, and new owners
+// for partitions that dead incarnations still hold.
+func (l *leadership) adopt(img *metadata.Image, now time.Time) {
+	for w := range img.WALs() {
+		if w.State == metadata.Active {
+			continue
+		}
+		orphaned := w.State == metadata.Fenced && !img.Live(w.Sealer)
+		if !orphaned && img.OwnedCount(w.Incarnation) == 0 {
+			continue
+		}
+		if !l.mayTry(w.Incarnation, now) {
+			continue
+		}
+		l.submitFence(w.Incarnation, func(img *metadata.Image) bool {
+			w, ok := img.WAL(w.Incarnation)
+			return ok && w.State != metadata.Active
+		})
+	}
+}
+
+// mayTry spaces out proposals for one incarnation.
+func (l *leadership) mayTry(inc metadata.Incarnation, now time.Time) bool {
+	if t, ok := l.attempts[inc]; ok && now.Sub(t) < l.cfg.SessionTimeout/3 {
+		return false
+	}
+	l.attempts[inc] = now
+	return true
+}
+
+// fence ends a live incarnation.
+func (l *leadership) fence(inc metadata.Incarnation, reason string) {
+	owned := l.images.image().OwnedCount(inc)
+	if l.submitFence(inc, func(img *metadata.Image) bool { return img.Live(inc) }) {
+		l.log.Warn("broker fenced; its partitions move to other brokers",
+			"broker", inc.String(), "reason", reason, "partitions", owned)
+	}
+}
+
+// submitFence plans and commits under the gate, if still wanted then.
+func (l *leadership) submitFence(inc metadata.Incarnation, wanted func(*metadata.Image) bool) bool {
+	leave, err := l.enter(l.ctx)
+	if err != nil {
+		return false
+	}
+	defer leave()
+	img := l.images.image()
+	if !wanted(img) {
+		return false
+	}
+	commands := planFence(img, inc)
+	if commands == nil {
+		return false
+	}
+	_, results, err := l.propose(l.ctx, commands)
+	if err != nil {
+		l.log.Warn("cannot fence broker, will try again", "broker", inc.String(), "err", err)
+		return false
+	}
+	for _, r := range results {
+		if r.Err != nil {
+			l.log.Error("fence was rejected", "broker", inc.String(), "err", r.Err)
+			return false
+		}
+	}
+	return true
+}
+
+// propose commits commands in order in as many entries as their size asks for.
+func (l *leadership) propose(ctx context.Context, commands []*metadatapb.Command) (metadata.Index, []metadata.Result, error) {
+	var index metadata.Index
+	results := make([]metadata.Result, 0, len(commands))
+	for len(commands) > 0 {
+		n := fitting(commands)
+		i, r, err := l.committer.propose(ctx, commands[:n]...)
+		if err != nil {
+			if len(results) > 0 && errors.Is(err, errNotLeader) {
+				err = errors.New("leadership ended half way")
+			}
+			return index, results, err
+		}
+		index, results, commands = i, append(results, r...), commands[n:]
+	}
+	return index, results, nil
+}
+
+// fitting is how many of the commands fit in one entry, one at least.
+func fitting(commands []*metadatapb.Command) int {
+	size := 0
+	for i, c := range commands {
+		size += proto.Size(c) + 8
+		if size > maxEntry && i > 0 {
+			return i
+		}
+	}
+	return len(commands)
+}

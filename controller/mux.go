@@ -1,0 +1,193 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// raftMagic opens every Raft connection. Its first byte makes it a negative
+// Kafka frame size, so that it cannot be mistaken for a request; then a
+// version, and the sender's cluster id or zeros if it knows none yet.
+const (
+	raftMagic       = "\xffPONORR\x01"
+	clusterIDBytes  = 22
+	preambleBytes   = len(raftMagic) + clusterIDBytes
+	preambleTimeout = 10 * time.Second
+)
+
+// mux shares the controller listener: Raft connections to one side, all others
+// to the rpc server. It owns every connection until the side that got it
+// closes it, so that close ends them all.
+type mux struct {
+	listener net.Listener
+	raft     chan net.Conn
+	rpc      func(context.Context, net.Conn)
+	// cluster is this node's cluster id, empty while unknown. Raft connections
+	// of another cluster are refused: two clusters that were given each
+	// other's addresses must not vote together.
+	cluster func() string
+	refused func(remote net.Addr, cluster string)
+
+	done chan struct{} // closed by close
+	wg   sync.WaitGroup
+	mu   struct {
+		sync.Mutex
+		conns  map[net.Conn]struct{}
+		closed bool
+	}
+}
+
+func newMux(l net.Listener) *mux {
+	m := &mux{listener: l, raft: make(chan net.Conn), done: make(chan struct{})}
+	m.mu.conns = map[net.Conn]struct{}{}
+	return m
+}
+
+// run accepts until close.
+func (m *mux) run(ctx context.Context) error {
+	defer m.wg.Wait()
+	delay := 5 * time.Millisecond
+	for {
+		c, err := m.listener.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || m.isClosed() {
+				return nil
+			}
+			// Out of file descriptors, usually: it passes.
+			select {
+			case <-time.After(delay):
+				delay = min(2*delay, time.Second)
+				continue
+			case <-m.done:
+				return nil
+			}
+		}
+		delay = 5 * time.Millisecond
+		c = &muxConn{Conn: c, mux: m}
+		if !m.track(c) {
+			c.Close()
+			return nil
+		}
+		m.wg.Add(1)
+		go func() {
+			defer m.wg.Done()
+			m.sort(ctx, c.(*muxConn))
+		}()
+	}
+}
+
+// sort reads as little as needed to tell a Raft connection from others.
+func (m *mux) sort(ctx context.Context, c *muxConn) {
+	_ = c.SetReadDeadline(time.Now().Add(preambleTimeout))
+	var first [1]byte
+	if _, err := io.ReadFull(c.Conn, first[:]); err != nil {
+		c.Close()
+		return
+	}
+	if first[0] != raftMagic[0] {
+		_ = c.SetReadDeadline(time.Time{})
+		c.prefix = first[:]
+		defer c.Close()
+		m.rpc(ctx, c)
+		return
+	}
+	buf := make([]byte, preambleBytes-1)
+	if _, err := io.ReadFull(c.Conn, buf); err != nil || string(buf[:len(raftMagic)-1]) != raftMagic[1:] {
+		c.Close()
+		return
+	}
+	theirs, ours := trimZeros(buf[len(raftMagic)-1:]), m.cluster()
+	if theirs != "" && ours != "" && theirs != ours {
+		m.refused(c.RemoteAddr(), theirs)
+		c.Close()
+		return
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	select {
+	case m.raft <- c:
+	case <-m.done:
+		c.Close()
+	}
+}
+
+func trimZeros(b []byte) string {
+	n := len(b)
+	for n > 0 && b[n-1] == 0 {
+		n--
+	}
+	return string(b[:n])
+}
+
+// preamble is what a Raft connection begins with.
+func preamble(cluster string) []byte {
+	b := make([]byte, preambleBytes)
+	copy(b, raftMagic)
+	copy(b[len(raftMagic):], cluster)
+	return b
+}
+
+func (m *mux) isClosed() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (m *mux) track(c net.Conn) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.closed {
+		return false
+	}
+	m.mu.conns[c] = struct{}{}
+	return true
+}
+
+// close ends the listener and every connection that came through it.
+func (m *mux) close() {
+	m.mu.Lock()
+	if m.mu.closed {
+		m.mu.Unlock()
+		return
+	}
+	m.mu.closed = true
+	conns := m.mu.conns
+	m.mu.conns = nil
+	m.mu.Unlock()
+	close(m.done)
+	_ = m.listener.Close()
+	for c := range conns {
+		_ = c.(*muxConn).Conn.Close()
+	}
+}
+
+// muxConn gives back the byte that was read to sort it.
+type muxConn struct {
+	net.Conn
+	mux    *mux
+	prefix []byte
+}
+
+// Read serves the prefix first.
+func (c *muxConn) Read(b []byte) (int, error) {
+	if len(c.prefix) > 0 {
+		n := copy(b, c.prefix)
+		c.prefix = c.prefix[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// Close closes the connection and forgets it.
+func (c *muxConn) Close() error {
+	c.mux.mu.Lock()
+	delete(c.mux.mu.conns, c)
+	c.mux.mu.Unlock()
+	return c.Conn.Close()
+}

@@ -1,0 +1,296 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"ponor/commitlog"
+	"ponor/controller/controllerpb"
+	"ponor/metadata"
+	"ponor/metadata/metadatapb"
+	"ponor/rpc"
+)
+
+// Registration is what a broker tells the cluster about itself.
+type Registration struct {
+	// Endpoints are the advertised client listeners; they must accept already.
+	Endpoints []metadata.Endpoint
+	// Zone is where the broker runs, Kafka's rack; empty is none.
+	Zone string
+	// Version of the software, informative.
+	Version string
+}
+
+// admit registers a broker at the leader. A new incarnation ends the one
+// before (cmd-6), unless another process still heartbeats under the id.
+func (s *server) register(ctx context.Context, conn *rpc.Conn, q *controllerpb.RegisterRequest) response {
+	l, o := s.leading(q.ClusterId)
+	if o != nil {
+		return &controllerpb.RegisterResponse{Outcome: o}
+	}
+	leave, err := l.enter(ctx)
+	if err != nil {
+		return &controllerpb.RegisterResponse{Outcome: s.failure(err)}
+	}
+	defer leave()
+	reg := q.GetRegistration()
+	if o := s.inUse(l, reg); o != nil {
+		return &controllerpb.RegisterResponse{Outcome: o}
+	}
+	index, results, err := l.committer.propose(ctx, &metadatapb.Command{
+		Body: &metadatapb.Command_RegisterBroker{RegisterBroker: reg},
+	})
+	switch {
+	case err != nil:
+		return &controllerpb.RegisterResponse{Outcome: s.failure(err)}
+	case results[0].Err != nil:
+		return &controllerpb.RegisterResponse{Outcome: s.outcome(controllerpb.Code_INVALID, results[0].Err)}
+	}
+	inc := results[0].Incarnation
+	if l.sessions.touch(inc, conn, Stats{}, index) {
+		l.watch(inc, conn)
+	}
+	l.log.Info("broker registered", "broker", inc.String(), "zone", reg.GetZone())
+	return &controllerpb.RegisterResponse{Outcome: s.ok(), Index: uint64(index), Incarnation: inc.Proto()}
+}
+
+// inUse refuses a registration while another process lives under the id. A
+// leader that has heard of neither believes the one at the same address: two
+// processes cannot listen there.
+func (s *server) inUse(l *leadership, reg *metadatapb.RegisterBroker) *controllerpb.Outcome {
+	b, ok := s.node.images.image().Broker(metadata.BrokerID(reg.GetBroker()))
+	if !ok || b.Fenced || bytes.Equal(b.Nonce[:], reg.GetNonce()) {
+		return nil
+	}
+	switch l.sessions.liveness(b.Incarnation, l.cfg.SessionTimeout) {
+	case gone:
+		return nil
+	case unheard:
+		if sameEndpoint(b, reg) {
+			return nil
+		}
+	case beating:
+	}
+	where := "an unknown address"
+	if len(b.Endpoints) > 0 {
+		where = fmt.Sprintf("%s:%d", b.Endpoints[0].Host, b.Endpoints[0].Port)
+	}
+	return s.outcome(controllerpb.Code_IN_USE, fmt.Errorf(
+		"another process is running as node %d at %s: stop it, or start this one with another node id", b.ID, where))
+}
+
+func sameEndpoint(b metadata.Broker, reg *metadatapb.RegisterBroker) bool {
+	if len(b.Endpoints) == 0 || len(reg.GetEndpoints()) == 0 {
+		return len(b.Endpoints) == len(reg.GetEndpoints()) && b.ControllerAddress == reg.GetControllerAddress()
+	}
+	a, e := b.Endpoints[0], reg.GetEndpoints()[0]
+	return a.Host == e.GetHost() && a.Port == e.GetPort()
+}
+
+// membership is this process's current registration.
+type membership struct {
+	inc    metadata.Incarnation
+	fenced chan struct{} // closed when the incarnation has ended
+}
+
+// Register makes this process a live broker: a new incarnation, which ends any
+// earlier one of this node id and inherits its partitions. It retries until
+// admitted or ctx ends; while another process heartbeats under the id it logs
+// that, because only an operator can help. While the present incarnation lives
+// it is returned again. Heartbeats run from then on.
+func (n *Node) Register(ctx context.Context, r Registration) (metadata.Incarnation, error) {
+	if inc := n.Incarnation(); !inc.IsZero() {
+		return inc, nil
+	}
+	var nonce metadata.Nonce
+	if _, err := rand.Read(nonce[:]); err != nil {
+		return metadata.Incarnation{}, fmt.Errorf("draw nonce: %w", err)
+	}
+	n.mu.Lock()
+	n.mu.nonces[nonce] = true
+	n.mu.Unlock()
+	pb := &metadatapb.RegisterBroker{
+		Broker: int32(n.cfg.NodeID), Nonce: nonce[:], Zone: r.Zone, Version: r.Version,
+		Voter: n.cfg.Voter, ControllerAddress: n.cfg.AdvertiseController,
+	}
+	for _, e := range r.Endpoints {
+		pb.Endpoints = append(pb.Endpoints, &metadatapb.Endpoint{Name: e.Name, Host: e.Host, Port: e.Port, Security: e.Security})
+	}
+	for {
+		inc, err := n.registerOnce(ctx, pb)
+		if err != nil || !inc.IsZero() {
+			return inc, err
+		}
+	}
+}
+
+// registerOnce returns no incarnation and no error if the one it got ended
+// before it was seen.
+func (n *Node) registerOnce(ctx context.Context, pb *metadatapb.RegisterBroker) (metadata.Incarnation, error) {
+	resp := new(controllerpb.RegisterResponse)
+	q := &controllerpb.RegisterRequest{ClusterId: n.clusterID(), Registration: pb}
+	for {
+		if err := n.client.call(ctx, laneHeartbeat, keyRegister, q, resp); err != nil {
+			return metadata.Incarnation{}, fmt.Errorf("register broker %d: %w", n.cfg.NodeID, err)
+		}
+		if resp.Outcome.GetCode() != controllerpb.Code_IN_USE {
+			break
+		}
+		n.warn.log("cannot register", "broker", n.cfg.NodeID, "reason", resp.Outcome.GetMessage())
+		select {
+		case <-time.After(n.cfg.HeartbeatInterval):
+		case <-ctx.Done():
+			return metadata.Incarnation{}, fmt.Errorf("register broker %d: %s: %w", n.cfg.NodeID, resp.Outcome.GetMessage(), ctx.Err())
+		}
+	}
+	if c := resp.Outcome.GetCode(); c != controllerpb.Code_OK {
+		return metadata.Incarnation{}, fmt.Errorf("register broker %d: %s", n.cfg.NodeID, resp.Outcome.GetMessage())
+	}
+	if err := n.Wait(ctx, metadata.Index(resp.Index)); err != nil {
+		return metadata.Incarnation{}, err
+	}
+	inc := metadata.IncarnationFrom(resp.Incarnation)
+	n.mu.Lock()
+	n.mu.member = &membership{inc: inc, fenced: make(chan struct{})}
+	n.mu.Unlock()
+	n.own.begin(inc)
+	n.checkMembership(n.Image())
+	n.member.notify()
+	return n.Incarnation(), nil
+}
+
+// Incarnation is this process's live registration, zero before Register and
+// after a fence.
+func (n *Node) Incarnation() metadata.Incarnation {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if m := n.mu.member; m != nil && !isClosed(m.fenced) {
+		return m.inc
+	}
+	return metadata.Incarnation{}
+}
+
+// Fenced is closed when the registration that was current at the time of the
+// call has ended: the broker must drop what it owns and may Register anew. It
+// is nil, which blocks for ever, before the first Register.
+func (n *Node) Fenced() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.mu.member == nil {
+		return nil
+	}
+	return n.mu.member.fenced
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// checkMembership ends the registration if an image says so. Only images
+// decide, never the word of a node that may be a deposed leader.
+func (n *Node) checkMembership(img *metadata.Image) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m := n.mu.member
+	if m == nil || isClosed(m.fenced) || img.Live(m.inc) {
+		return
+	}
+	close(m.fenced)
+	b, ok := img.Broker(n.cfg.NodeID)
+	if ok && m.inc.Less(b.Incarnation) && !n.mu.nonces[b.Nonce] {
+		n.fail(fmt.Errorf("node %d: %w: stop one of the two, or give it another node id", n.cfg.NodeID, ErrSuperseded))
+		return
+	}
+	n.log.Warn("this broker was fenced", "broker", m.inc.String())
+}
+
+// runMembership watches the image for the end of the registration.
+func (n *Node) runMembership(ctx context.Context) {
+	for {
+		changed := n.Changed()
+		n.checkMembership(n.Image())
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// runHeartbeats tells the leader that this broker lives.
+func (n *Node) runHeartbeats(ctx context.Context) {
+	tick := time.NewTicker(n.cfg.HeartbeatInterval)
+	defer tick.Stop()
+	for {
+		// A new leader is told at once, so that it does not suspect us.
+		role, member := n.role.changed(), n.member.changed()
+		if inc := n.Incarnation(); !inc.IsZero() {
+			n.heartbeat(ctx, inc)
+		}
+		select {
+		case <-tick.C:
+		case <-member:
+		case <-role:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (n *Node) heartbeat(ctx context.Context, inc metadata.Incarnation) {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.SessionTimeout)
+	defer cancel()
+	n.mu.Lock()
+	stats, mover := n.mu.stats, n.mu.mover
+	n.mu.Unlock()
+	q := &controllerpb.HeartbeatRequest{ClusterId: n.clusterID(), Incarnation: inc.Proto(), Index: uint64(n.Image().Index())}
+	if stats != nil {
+		q.OldestUnresolvedMs = uint32(min(stats().OldestUnresolved, 24*time.Hour).Milliseconds())
+	}
+	resp := new(controllerpb.HeartbeatResponse)
+	if err := n.client.call(ctx, laneHeartbeat, keyHeartbeat, q, resp); err != nil {
+		n.log.Debug("heartbeat failed", "err", err)
+		return
+	}
+	if len(resp.Moves) > 0 && mover != nil && resp.Outcome.GetCode() == controllerpb.Code_OK {
+		mover(movesFrom(resp.Moves))
+	}
+}
+
+func movesFrom(pb []*controllerpb.Move) []Move {
+	out := make([]Move, 0, len(pb))
+	for _, m := range pb {
+		if len(m.TopicId) == len(metadata.TopicID{}) {
+			out = append(out, Move{
+				Topic: metadata.TopicID(m.TopicId), Partition: m.Partition,
+				Epoch: commitlog.Epoch(m.Epoch), Target: metadata.IncarnationFrom(m.Target),
+			})
+		}
+	}
+	return out
+}
+
+// SetStats sets what heartbeats report. It is called from the heartbeat
+// goroutine and must be quick.
+func (n *Node) SetStats(f func() Stats) {
+	n.mu.Lock()
+	n.mu.stats = f
+	n.mu.Unlock()
+}
+
+// SetMover sets who is told of moves that the leader wants of this broker. It
+// is called from the heartbeat goroutine, again and again until a move is
+// done, and must not wait.
+func (n *Node) SetMover(f func([]Move)) {
+	n.mu.Lock()
+	n.mu.mover = f
+	n.mu.Unlock()
+}

@@ -1,0 +1,147 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+
+	"ponor/metadata"
+)
+
+const (
+	// raftTimeout bounds one call of Raft's transport.
+	raftTimeout = 10 * time.Second
+	// logCache is how many entries are kept in front of the bolt store, so that
+	// replication to voters that are up to date reads no disk.
+	logCache = 1024
+)
+
+// voter is this node's part in the quorum: a Raft and what it stands on.
+type voter struct {
+	raft      *raft.Raft
+	transport *transport
+	notify    chan bool     // leadership gained and lost, in order
+	ended     chan struct{} // closed once Raft has ended
+	closers   []io.Closer
+	fresh     bool // no Raft state was found at start
+}
+
+// newVoter opens the stores and starts Raft, which does nothing before it has
+// a configuration: its own, or one that a bootstrapped leader brings.
+func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *voter, err error) {
+	v := &voter{notify: make(chan bool, 16), ended: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			v.closeStores()
+		}
+	}()
+	logs, stable, snaps, err := v.openStores(cfg)
+	if err != nil {
+		return nil, err
+	}
+	had, err := raft.HasExistingState(logs, stable, snaps)
+	if err != nil {
+		return nil, fmt.Errorf("read raft state: %w", err)
+	}
+	v.fresh = !had
+	cache, err := raft.NewLogCache(logCache, logs)
+	if err != nil {
+		return nil, fmt.Errorf("make raft log cache: %w", err)
+	}
+	logger := newRaftLogger(cfg.Logger)
+	layer := &raftLayer{mux: m, address: cfg.AdvertiseController, dial: cfg.Dial, cluster: cluster}
+	v.transport = newTransport(raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: layer, MaxPool: 3, Timeout: raftTimeout, Logger: logger,
+	}))
+	rc := raftConfig(cfg)
+	rc.Logger, rc.NotifyCh = logger, v.notify
+	v.raft, err = raft.NewRaft(rc, machine, cache, stable, snaps, v.transport)
+	if err != nil {
+		_ = v.transport.Close()
+		return nil, fmt.Errorf("start raft: %w", err)
+	}
+	return v, nil
+}
+
+func raftConfig(cfg Config) *raft.Config {
+	rc := raft.DefaultConfig()
+	rc.LocalID = serverID(cfg.NodeID)
+	rc.HeartbeatTimeout, rc.ElectionTimeout = cfg.ElectionTimeout, cfg.ElectionTimeout
+	rc.LeaderLeaseTimeout = cfg.ElectionTimeout / 2
+	rc.MaxAppendEntries = 512
+	rc.SnapshotThreshold = cfg.SnapshotEntries
+	rc.TrailingLogs = cfg.TrailingLogs
+	rc.LogLevel = "WARN"
+	return rc
+}
+
+func (v *voter) openStores(cfg Config) (raft.LogStore, raft.StableStore, raft.SnapshotStore, error) {
+	if cfg.DataDir == "" {
+		mem := raft.NewInmemStore()
+		return mem, mem, raft.NewInmemSnapshotStore(), nil
+	}
+	bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(cfg.DataDir, "raft.db")})
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("open raft log: %w", err)
+	}
+	v.closers = append(v.closers, bolt)
+	snaps, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, 2, newRaftLogger(cfg.Logger))
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("open raft snapshots: %w", err)
+	}
+	return bolt, bolt, snaps, nil
+}
+
+// shutdown hands leadership over if there is someone to take it, so that a
+// planned stop costs no election timeout, and ends Raft.
+func (v *voter) shutdown() error {
+	if v.raft.State() == raft.Leader && len(v.voters()) > 1 {
+		// Best effort: without it the others elect after their timeout.
+		_ = v.raft.LeadershipTransfer().Error()
+	}
+	err := v.raft.Shutdown().Error()
+	close(v.ended)
+	return errors.Join(err, v.transport.Close())
+}
+
+func (v *voter) closeStores() {
+	for _, c := range v.closers {
+		_ = c.Close()
+	}
+}
+
+// voters is the current configuration, empty before there is one.
+func (v *voter) voters() []raft.Server {
+	f := v.raft.GetConfiguration()
+	if f.Error() != nil {
+		return nil
+	}
+	return f.Configuration().Servers
+}
+
+// leader is who Raft believes leads; ok is false when it knows none.
+func (v *voter) leader() (id metadata.BrokerID, address string, ok bool) {
+	addr, sid := v.raft.LeaderWithID()
+	if addr == "" {
+		return -1, "", false
+	}
+	return nodeID(sid), string(addr), true
+}
+
+func serverID(id metadata.BrokerID) raft.ServerID {
+	return raft.ServerID(strconv.FormatInt(int64(id), 10))
+}
+
+func nodeID(id raft.ServerID) metadata.BrokerID {
+	n, err := strconv.ParseInt(string(id), 10, 32)
+	if err != nil {
+		return -1
+	}
+	return metadata.BrokerID(n)
+}
