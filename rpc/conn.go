@@ -22,6 +22,10 @@ const (
 	readBuffer = 512
 	// readPiece is how much of a frame must arrive within ReadStall.
 	readPiece = 64 << 10
+	// unreadInflight is how many requests are read ahead while a reply is being
+	// written. A peer that reads does not notice, as a write ends at once; one
+	// that never reads costs these requests instead of ConnInflight.
+	unreadInflight = 8
 )
 
 // errPeerClosed is the ordinary end of a connection.
@@ -333,8 +337,11 @@ func (c *Conn) unmuted() error {
 // waitRoom waits until the connection's own bounds admit one more request.
 func (c *Conn) waitRoom(size int) error {
 	for {
-		n := c.inflight.Load()
-		if n == 0 || n < int64(c.srv.cfg.ConnInflight) && c.bytes.Load()+frameCost(size) <= c.srv.cfg.ConnBudget {
+		n, most := c.inflight.Load(), int64(c.srv.cfg.ConnInflight)
+		if c.writing.Load() != 0 {
+			most = min(most, unreadInflight)
+		}
+		if n == 0 || n < most && c.bytes.Load()+frameCost(size) <= c.srv.cfg.ConnBudget {
 			return nil
 		}
 		select {

@@ -177,7 +177,7 @@ func (r *reader) tags() int {
 // to the garbage collector, as are all frames that kmsg decodes: decoded byte
 // fields alias them.
 const (
-	minFrameShift = 12 // 4 KiB
+	minFrameShift = 9  // 512 B
 	maxFrameShift = 24 // 16 MiB
 )
 

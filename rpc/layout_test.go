@@ -216,3 +216,33 @@ func TestTaggedFieldsAreFlat(t *testing.T) {
 		}
 	})
 }
+
+// FuzzDecodeRequest: for every key and version, what weigh lets pass neither
+// makes kmsg panic nor allocate more than was weighed.
+func FuzzDecodeRequest(f *testing.F) {
+	rnd := rand.New(rand.NewPCG(11, 12))
+	eachRequest(func(key, version int16) {
+		r := kmsg.RequestForKey(key)
+		r.SetVersion(version)
+		kmsgtest.Fill(rnd, r)
+		f.Add(key, version, r.AppendTo(nil))
+	})
+	f.Fuzz(func(t *testing.T, key, version int16, body []byte) {
+		r := kmsg.RequestForKey(key)
+		if r == nil || version < 0 || version > r.MaxVersion() {
+			return
+		}
+		r.SetVersion(version)
+		cost, err := learnLayout(key, version).weigh(body, decodeLimit(DefaultFrameLimit))
+		if err != nil {
+			return
+		}
+		// Other goroutines of the fuzzing engine allocate too.
+		if got := allocated(func() { err = r.ReadFrom(body) }); got > cost+64<<10 && !raceDetector {
+			t.Errorf("allocated %d, weighed %d", got, cost)
+		}
+		if err == nil {
+			r.AppendTo(nil)
+		}
+	})
+}

@@ -15,7 +15,7 @@ var (
 
 // retireAfter is how long an ordered goroutine stays without work. It saves
 // growing a new stack for each request of a busy connection.
-const retireAfter = 5 * time.Second
+const retireAfter = 2 * time.Second
 
 // reap closes connections that overstayed one of the limits. One ticker for all
 // connections instead of deadlines saves two timer operations per request; the
