@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"ponor/commitlog"
+	"ponor/internal/kbatch"
 	"ponor/metadata"
 )
 
@@ -157,10 +158,12 @@ func (c *commitQueue) find(base commitlog.Offset) (commitlog.Commit, bool) {
 }
 
 // AppendMarker ends a producer's transaction on this partition. The LSO moves
-// when the marker is durable.
+// when the marker is durable. Errors: ErrInvalidProducerEpoch,
+// ErrCoordinatorFenced, and as AppendChecked.
 func (p *Partition) AppendMarker(m Marker) (Appended, error) {
-	set := metadata.TopicSettings{MaxMessageBytes: 1 << 20} // no topic may be too small for a marker
-	c, err := Check(m.encode(), set, AppendOptions{Origin: FromCoordinator})
+	b := kbatch.Marker(m.ProducerID, m.ProducerEpoch, m.Commit, m.CoordinatorEpoch, m.Time).Bytes()
+	set := metadata.TopicSettings{MaxMessageBytes: len(b)} // no topic is too small for a marker
+	c, err := Check(b, set, AppendOptions{Origin: FromCoordinator})
 	if err != nil {
 		return Appended{}, err
 	}
