@@ -1,0 +1,257 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"ponor/commitlog"
+	"ponor/metadata"
+	"ponor/sharedlog/stream"
+	"ponor/sharedlog/wal"
+)
+
+// Engine keeps the streams of one incarnation. All methods are safe for
+// concurrent use.
+type Engine struct {
+	cfg       Config
+	clusterID string
+	prefix    string // "<cluster id>/<generation>" of our own objects
+	gen       uint64
+	wal       *wal.Writer
+	reader    *reader
+
+	fencedOnce sync.Once
+	fenced     chan struct{} // closed once the incarnation is lost
+	fencedErr  atomic.Pointer[error]
+	stop       context.CancelFunc // ends Run
+	running    atomic.Bool
+
+	full    atomic.Bool   // unpacked WAL at its bound: push back
+	counter atomic.Uint64 // of our objects' names
+
+	kick  chan struct{} // packing may be due
+	tidy  chan struct{} // maintenance may be due
+	tasks sync.WaitGroup
+
+	mu       sync.Mutex
+	streams  map[commitlog.StreamID]*streamState
+	unpacked []*wal.Slot // durable, in order, from the trim on
+	bytes    int64       // of record data in unpacked
+	since    time.Time   // when the oldest of unpacked became durable
+	force    bool        // someone waits for a pack
+	packed   []*wal.Slot // committed elsewhere, perhaps still in memory
+	trim     uint64      // first slot of unpacked
+	round    chan struct{}
+	pending  map[string]bool // objects uploaded or being so, reference not settled
+	// sealing has the recovery indexes among pending: the controller submits
+	// their Sealed, so they are settled when the WAL is sealed, by anyone.
+	sealing map[string]metadata.Incarnation
+}
+
+// New returns an Engine that works once Run is called.
+func New(cfg Config) (*Engine, error) {
+	if cfg.Bucket == nil || cfg.Meta == nil || cfg.Incarnation.IsZero() {
+		return nil, errors.New("open engine: Bucket, Meta and Incarnation are required")
+	}
+	cfg.defaults()
+	img := cfg.Meta.Image()
+	w, ok := img.WAL(cfg.Incarnation)
+	if !ok {
+		return nil, fmt.Errorf("open engine: the metadata at index %d does not know incarnation %s", img.Index(), cfg.Incarnation)
+	}
+	e := &Engine{
+		cfg: cfg, clusterID: img.ClusterID(), gen: w.Generation,
+		prefix:  prefix(img.ClusterID(), w.Generation),
+		fenced:  make(chan struct{}),
+		kick:    make(chan struct{}, 1),
+		tidy:    make(chan struct{}, 1),
+		streams: make(map[commitlog.StreamID]*streamState),
+		round:   make(chan struct{}),
+		pending: make(map[string]bool),
+		sealing: make(map[string]metadata.Incarnation),
+		trim:    w.Trim,
+	}
+	var err error
+	e.wal, err = wal.New(wal.Config{
+		Bucket: cfg.Bucket, Prefix: e.prefix, ClusterID: e.clusterID, Generation: e.gen, Incarnation: cfg.Incarnation,
+		Budget: cfg.Budget, CacheBytes: cfg.CacheBytes, MaxObject: cfg.MaxObject, MaxInflight: cfg.MaxInflight,
+		Gather: cfg.Gather, Linger: cfg.Linger, Rand: cfg.Rand, Logger: cfg.Logger,
+		OnDurable: e.onDurable, OnFenced: e.fence,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
+	e.reader = newReader(e)
+	return e, nil
+}
+
+func prefix(cluster string, generation uint64) string {
+	return fmt.Sprintf("%s/%d", cluster, generation)
+}
+
+// Run writes the WAL, packs, maintains and sweeps until ctx ends, the
+// incarnation is fenced (the error wraps commitlog.ErrFenced) or Close.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.mu.Lock()
+	e.stop = cancel
+	e.mu.Unlock()
+	e.running.Store(true)
+	for _, loop := range []func(context.Context){e.packLoop, e.maintainLoop, e.sweepLoop} {
+		e.tasks.Go(func() { loop(ctx) })
+	}
+	err := e.wal.Run(ctx)
+	cancel()
+	e.tasks.Wait()
+	if err == nil && ctx.Err() == nil {
+		return nil
+	}
+	e.lose(errors.Join(commitlog.ErrClosed, err))
+	if p := e.fencedErr.Load(); p != nil {
+		return *p
+	}
+	return err
+}
+
+// Close makes what was appended durable as far as ctx allows and ends Run.
+// Unpacked data stays in the WAL, where whoever seals it finds it.
+func (e *Engine) Close(ctx context.Context) error {
+	err := e.wal.Close(ctx)
+	e.mu.Lock()
+	stop := e.stop
+	e.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	e.tasks.Wait()
+	e.lose(fmt.Errorf("engine of %s: %w", e.cfg.Incarnation, commitlog.ErrClosed))
+	return err
+}
+
+// Fenced is closed when the incarnation has lost everything: register anew and
+// make a new Engine.
+func (e *Engine) Fenced() <-chan struct{} { return e.fenced }
+
+// FencedErr says why, nil while it is not fenced.
+func (e *Engine) FencedErr() error {
+	if p := e.fencedErr.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// WAL gives access to the age of the oldest unresolved slot and to the store's
+// trouble, for heartbeats and metrics.
+func (e *Engine) WAL() *wal.Writer { return e.wal }
+
+// fence ends the incarnation: every stream answers ErrFenced from now on and
+// everybody who waits is woken. The WAL calls it when it met a fence, the
+// background work when the metadata refused it (cmd-3).
+func (e *Engine) fence(err error) {
+	e.fencedOnce.Do(func() {
+		if !errors.Is(err, commitlog.ErrFenced) {
+			err = fmt.Errorf("%w: %w", commitlog.ErrFenced, err)
+		}
+		e.fencedErr.Store(&err)
+		e.cfg.Logger.Error("incarnation is fenced", "broker", e.cfg.Incarnation.String(), "err", err)
+		close(e.fenced)
+		e.lose(err)
+		e.mu.Lock()
+		stop := e.stop
+		e.mu.Unlock()
+		if stop != nil {
+			stop() // ends the WAL too: what is outstanding fails
+		}
+	})
+}
+
+// lose fails every stream with err; the first reason of a stream stays.
+func (e *Engine) lose(err error) {
+	e.mu.Lock()
+	all := make([]*streamState, 0, len(e.streams))
+	for _, s := range e.streams {
+		all = append(all, s)
+	}
+	e.mu.Unlock()
+	for _, s := range all {
+		s.fail(err)
+	}
+}
+
+// Get implements stream.Client.
+func (e *Engine) Get(id commitlog.StreamID) (stream.Stream, bool) {
+	s := e.state(id)
+	if s == nil {
+		return nil, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		return nil, false
+	}
+	return s.open, true
+}
+
+func (e *Engine) state(id commitlog.StreamID) *streamState {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.streams[id]
+}
+
+// onDurable is the WAL's news, slot by slot in order. Streams' confirm offsets
+// move here, before the Commits of the slot resolve (T2, C7).
+func (e *Engine) onDurable(seq uint64, slot *wal.Slot) {
+	index := slot.Index()
+	var n int64
+	states := make([]*streamState, len(index.Chunks))
+	e.mu.Lock()
+	for i := range index.Chunks {
+		n += index.Chunks[i].Len
+		states[i] = e.streams[index.Chunks[i].Stream]
+	}
+	if len(e.unpacked) == 0 {
+		e.since = time.Now()
+	}
+	first := len(e.unpacked) == 0
+	e.unpacked = append(e.unpacked, slot)
+	e.bytes += n
+	e.full.Store(len(e.unpacked) >= e.cfg.MaxSlots || e.bytes >= e.cfg.MaxUnpacked)
+	due := first || e.dueLocked()
+	e.mu.Unlock()
+	if due {
+		poke(e.kick)
+	}
+	for i, s := range states {
+		if s != nil {
+			s.confirmTo(index.Chunks[i].End)
+		}
+	}
+}
+
+// dueLocked says whether packing should start now, age aside.
+func (e *Engine) dueLocked() bool {
+	return len(e.unpacked) > 0 && (e.force || e.bytes >= e.cfg.PackBytes || len(e.unpacked) >= max(e.cfg.MaxSlots/2, 1))
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// key is the store's key of an object named in an extent: objects lie under the
+// generation of the incarnation that made them.
+func (e *Engine) key(object string) string {
+	if n, err := metadata.ParseObjectName(object); err == nil {
+		if w, ok := e.cfg.Meta.Image().WAL(n.Creator); ok {
+			return prefix(e.clusterID, w.Generation) + "/" + object
+		}
+	}
+	return e.prefix + "/" + object
+}

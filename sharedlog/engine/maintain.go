@@ -1,0 +1,249 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"ponor/commitlog"
+	"ponor/metadata"
+	"ponor/metadata/metadatapb"
+	"ponor/sharedlog/segment"
+)
+
+// Maintenance keeps the extents of our streams few and plain:
+//
+//	repack  what was inherited in dead WALs becomes runs, so that the slots can
+//	        go and a small partition does not pin an 8 MiB slot
+//	merge   many small runs become one
+//	fold    the older of many extents move into an index object
+//
+// Each exchanges whole extents by compare and swap (ReplaceExtents), so it may
+// race with anything and be interrupted anywhere; what lost is garbage.
+
+func (e *Engine) maintainLoop(ctx context.Context) {
+	for {
+		if !waitFor(ctx, e.tidy, 0) {
+			return
+		}
+		// What many streams need is done together, so let it gather.
+		if !sleep(ctx, e.cfg.MaintainEvery) {
+			return
+		}
+		if err := e.maintain(ctx); err != nil && ctx.Err() == nil {
+			e.cfg.Logger.Warn("maintenance is delayed", "broker", e.cfg.Incarnation.String(), "err", err)
+			poke(e.tidy)
+		}
+	}
+}
+
+// maintain does what there is to do, once.
+func (e *Engine) maintain(ctx context.Context) error {
+	return errors.Join(e.rewriteAll(ctx), e.foldAll(ctx))
+}
+
+// rewriteAll repacks and merges, in rounds of bounded size.
+func (e *Engine) rewriteAll(ctx context.Context) error {
+	var jobs []*rewrite
+	var errs error
+	var bytes int64
+	flush := func() {
+		errs = errors.Join(errs, e.rewrite(ctx, jobs))
+		jobs, bytes = nil, 0
+	}
+	for p := range e.cfg.Meta.Image().Owned(e.cfg.Incarnation) {
+		if ctx.Err() != nil {
+			break
+		}
+		if !p.Openable() || p.Deleting || e.state(p.Stream) == nil {
+			continue
+		}
+		job, err := e.rewriteFor(ctx, p)
+		if err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		if job == nil {
+			continue
+		}
+		if bytes > 0 && bytes+job.bytes > e.cfg.ObjectBytes {
+			flush()
+		}
+		jobs = append(jobs, job)
+		bytes += job.bytes
+	}
+	flush()
+	return errs
+}
+
+// mergeBelow is the size in bytes below which a run counts as small, and
+// mergeMany how many neighbours of one tier make a merge worth while.
+const (
+	mergeBelow = 8 << 20
+	mergeMany  = 4
+)
+
+// rewriteFor finds a range of extents that should become one run, nil if none.
+func (e *Engine) rewriteFor(ctx context.Context, p metadata.Partition) (*rewrite, error) {
+	inherited := func(x metadata.Extent) (bool, error) {
+		if isSlot(x.Object) || !x.Indirect {
+			return isSlot(x.Object), nil
+		}
+		sec, err := e.reader.sectionOf(ctx, p.Stream, x)
+		if err != nil {
+			return false, err
+		}
+		return len(sec.Entries) > 0 && isSlot(sec.Entries[0].Object), nil
+	}
+	for i := len(p.Extents) - 1; i >= 0; i-- {
+		is, err := inherited(p.Extents[i])
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			return newRewrite(p, i, i+1), nil
+		}
+	}
+	if len(p.Extents) <= e.cfg.MaxExtents {
+		return nil, nil
+	}
+	for last := len(p.Extents); last > 0; last-- {
+		first := last
+		for first > 0 && mergeable(p.Extents[first-1], p.Extents[last-1]) {
+			first--
+		}
+		if last-first >= mergeMany {
+			return newRewrite(p, first, last), nil
+		}
+	}
+	return nil, nil
+}
+
+// mergeable says whether x is a small run of the same epoch and size tier as its
+// later neighbour y. Tiers are powers of eight, so a byte is rewritten a few
+// times in all.
+func mergeable(x, y metadata.Extent) bool {
+	return !x.Indirect && !isSlot(x.Object) && !y.Indirect && !isSlot(y.Object) &&
+		x.Epoch == y.Epoch && x.Bytes < mergeBelow && tier(x.Bytes) == tier(y.Bytes)
+}
+
+func tier(n int64) int {
+	t := 0
+	for n >>= 16; n > 0; n >>= 3 {
+		t++
+	}
+	return t
+}
+
+// foldAll moves the older extents of every stream that has too many into index
+// sections, all in one object.
+func (e *Engine) foldAll(ctx context.Context) error {
+	var folds []*fold
+	for p := range e.cfg.Meta.Image().Owned(e.cfg.Incarnation) {
+		if len(p.Extents) <= e.cfg.MaxExtents || !p.Openable() || p.Deleting {
+			continue
+		}
+		f, err := e.foldFor(ctx, p)
+		if err != nil {
+			return fmt.Errorf("fold extents of stream %d: %w", p.Stream, err)
+		}
+		folds = append(folds, f)
+	}
+	if len(folds) == 0 {
+		return nil
+	}
+	name, object := e.newName(metadata.IndexObject)
+	defer func() { e.settle(ctx, object) }()
+	b := segment.NewBuilder(name)
+	for _, f := range folds {
+		f.add(b, object)
+	}
+	body, at := b.Finish()
+	if err := e.upload(ctx, object, body); err != nil {
+		return err
+	}
+	var errs error
+	for _, f := range folds {
+		x := indexExtent(object, f.root, at[f.index])
+		errs = errors.Join(errs, e.replace(ctx, f.p, f.root.Base, f.root.End, []metadata.Extent{x}))
+	}
+	return errs
+}
+
+// leafEntries is how many extents an index section lists itself before they
+// move down into a leaf, so that folding again and again rewrites little.
+const leafEntries = 256
+
+// fold is the folding of one stream.
+type fold struct {
+	p     metadata.Partition
+	root  *segment.Section
+	index int // of the root among the object's sections
+}
+
+// foldFor decides what the new root lists: what an old root listed, and all
+// direct extents but the newest half.
+func (e *Engine) foldFor(ctx context.Context, p metadata.Partition) (*fold, error) {
+	n := len(p.Extents) - e.cfg.MaxExtents/2
+	f := &fold{p: p, root: &segment.Section{Stream: p.Stream, Base: p.Extents[0].Base, End: p.Extents[n-1].End}}
+	for _, x := range p.Extents[:n] {
+		if !x.Indirect {
+			f.root.Entries = append(f.root.Entries, segment.Entry{Extent: x})
+			continue
+		}
+		sec, err := e.reader.sectionOf(ctx, p.Stream, x)
+		if err != nil {
+			return nil, err
+		}
+		if sec.State.Kind != segment.StateNone {
+			// A recovery index: its state must stay findable.
+			f.root.Entries = append(f.root.Entries, segment.Entry{Extent: x})
+			continue
+		}
+		f.root.Entries = append(f.root.Entries, sec.Entries...)
+	}
+	// Trimmed history is not listed again, unless the newest checkpoint might be
+	// there: what packing wrote last has one.
+	if newest := p.Extents[len(p.Extents)-1]; !newest.Indirect && !isSlot(newest.Object) {
+		drop := 0
+		for drop < len(f.root.Entries)-1 && f.root.Entries[drop].End <= p.Start {
+			drop++
+		}
+		f.root.Entries = f.root.Entries[drop:]
+	}
+	f.root.From = f.root.Entries[0].Base
+	return f, nil
+}
+
+// add puts the root into an index object, after a leaf for direct entries if
+// there are too many of them.
+func (f *fold) add(b *segment.Builder, object string) {
+	entries := f.root.Entries
+	i := len(entries)
+	for i > 0 && !entries[i-1].Indirect {
+		i--
+	}
+	if len(entries)-i >= leafEntries {
+		leaf := &segment.Section{Stream: f.p.Stream, Base: entries[i].Base, End: f.root.End, Entries: slices.Clone(entries[i:])}
+		at := b.Place(leaf)
+		f.root.Entries = append(slices.Clone(entries[:i]), segment.Entry{Extent: indexExtent(object, leaf, at)})
+	}
+	f.index = b.Len()
+	b.Place(f.root)
+}
+
+// replace submits a ReplaceExtents. That somebody else changed the extents
+// first, or owns the stream now, is no error.
+func (e *Engine) replace(ctx context.Context, p metadata.Partition, base, end commitlog.Offset, list []metadata.Extent) error {
+	cmd := &metadatapb.ReplaceExtents{Stream: uint64(p.Stream), Epoch: int32(p.Epoch), Base: int64(base), End: int64(end)}
+	for _, x := range list {
+		cmd.Extents = append(cmd.Extents, extentPB(x))
+	}
+	err := e.submit(ctx, &metadatapb.Command{Body: &metadatapb.Command_ReplaceExtents{ReplaceExtents: cmd}})
+	var rejected *metadata.Error
+	if errors.Is(err, errUnsettled) || errors.As(err, &rejected) && !rejected.Alarm && !errors.Is(err, metadata.ErrFencedIncarnation) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"fmt"
+	"sort"
+	"sync"
+	"unsafe"
+
+	"ponor/commitlog"
+	"ponor/sharedlog/wal"
+)
+
+// streamState is what the engine knows of one stream in memory. It outlives the
+// handle while the WAL holds data of the stream that is not packed.
+//
+// Invariant: start <= confirm <= next; pieces are gap-free and end at next;
+// what they do not cover is below committed.
+type streamState struct {
+	e  *Engine
+	id commitlog.StreamID
+
+	mu        sync.Mutex
+	open      *handle // nil while closed
+	start     commitlog.Offset
+	confirm   commitlog.Offset
+	next      commitlog.Offset
+	committed commitlog.Offset // end of what metadata has, as far as known
+	last      *commitlog.Slot  // of the newest append
+	pieces    []piece
+	opts      settings
+	check     checkpoint
+
+	// Sequential readers of cold data, see reader.window.
+	coldNext commitlog.Offset
+	window   int
+}
+
+// settings are the parts of OpenOptions that packing uses, kept after Close.
+type settings struct {
+	fold     commitlog.Checkpointer
+	ageClass func() int
+}
+
+// checkpoint is the newest folded checkpoint, kept while small so that packing
+// needs no read. valid false: read it.
+type checkpoint struct {
+	valid bool
+	bytes []byte
+	end   commitlog.Offset
+}
+
+// maxKeptCheckpoint is the largest checkpoint kept per stream, in bytes: ten
+// thousand idle partitions shall not cost more than a few MiB.
+const maxKeptCheckpoint = 512
+
+// piece is the part of a stream in one WAL slot.
+type piece struct {
+	slot      *wal.Slot
+	epoch     commitlog.Epoch
+	base, end commitlog.Offset
+	bytes     int64
+	maxTime   int64
+	spans     []span
+}
+
+// span is a range of slab memory with whole batches, one after another. Adjacent
+// batches share a span until it is big enough to be a step of the search: a
+// stream that writes alone costs 16 bytes per 32 KiB, one among many 16 bytes
+// per batch.
+//
+// The memory is the slot's: touch it only between Acquire and Release.
+type span struct {
+	p     *byte
+	bytes uint32
+	rel   uint32 // base offset relative to the piece
+}
+
+// spanBytes is the size up to which adjacent batches are joined.
+const spanBytes = 32 << 10
+
+func (s span) data() []byte { return unsafe.Slice(s.p, s.bytes) }
+
+// add records a batch that was just appended.
+func (p *piece) add(b commitlog.Batch, base commitlog.Offset) {
+	ptr := unsafe.SliceData(b)
+	p.end = b.LastOffset() + 1
+	p.bytes += int64(len(b))
+	p.maxTime = max(p.maxTime, b.MaxTimestamp())
+	if n := len(p.spans); n > 0 {
+		l := &p.spans[n-1]
+		if l.bytes < spanBytes && unsafe.Add(unsafe.Pointer(l.p), l.bytes) == unsafe.Pointer(ptr) {
+			l.bytes += uint32(len(b))
+			return
+		}
+	}
+	p.spans = append(p.spans, span{p: ptr, bytes: uint32(len(b)), rel: uint32(base - p.base)})
+}
+
+// spanAt is the index of the span that contains offset o.
+func (p *piece) spanAt(o commitlog.Offset) int {
+	i := sort.Search(len(p.spans), func(i int) bool { return p.base+commitlog.Offset(p.spans[i].rel) > o })
+	return max(i-1, 0)
+}
+
+// appendOne takes one batch (T3). The caller holds s.mu.
+func (s *streamState) appendOne(epoch commitlog.Epoch, b commitlog.Batch) (commitlog.Commit, error) {
+	n := commitlog.Offset(b.LastOffsetDelta()) + 1
+	if n <= 0 {
+		return commitlog.Commit{}, fmt.Errorf("%w: batch spans %d offsets", commitlog.ErrCorrupt, n)
+	}
+	base := s.next
+	ref, slot, err := s.e.wal.Append(s.id, epoch, base, b)
+	if err != nil {
+		return commitlog.Commit{}, err
+	}
+	last := len(s.pieces) - 1
+	if last < 0 || s.pieces[last].slot != ref.Slot || s.pieces[last].epoch != epoch || base-s.pieces[last].base > 1<<31 {
+		s.pieces = append(s.pieces, piece{slot: ref.Slot, epoch: epoch, base: base, end: base, maxTime: -1})
+		last++
+	}
+	s.pieces[last].add(ref.Bytes, base)
+	s.next = base + n
+	s.last = slot
+	return commitlog.NewCommit(base, base+n-1, slot), nil
+}
+
+// pieceAt is the index of the piece that contains o, -1 if none does.
+func (s *streamState) pieceAt(o commitlog.Offset) int {
+	i := sort.Search(len(s.pieces), func(i int) bool { return s.pieces[i].end > o })
+	if i == len(s.pieces) || s.pieces[i].base > o {
+		return -1
+	}
+	return i
+}
+
+// confirmTo moves the confirm offset (T2); slots resolve in order, so end is
+// the end of a contiguous durable prefix.
+func (s *streamState) confirmTo(end commitlog.Offset) {
+	s.mu.Lock()
+	var wake func()
+	if end > s.confirm {
+		s.confirm = end
+		if s.open != nil && s.open.err == nil {
+			wake = s.open.opts.Confirmed
+		}
+	}
+	s.mu.Unlock()
+	if wake != nil {
+		wake()
+	}
+}
+
+// fail ends the open handle: its log answers err from now on, and waiters are
+// woken.
+func (s *streamState) fail(err error) {
+	s.mu.Lock()
+	var wake func()
+	if s.open != nil && s.open.err == nil {
+		s.open.err = err
+		wake = s.open.opts.Confirmed
+	}
+	s.mu.Unlock()
+	if wake != nil {
+		wake()
+	}
+}
+
+// forget drops pieces that lie in slots up to and including seq: they are
+// committed and their memory is gone.
+func (s *streamState) forget(seq uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := 0
+	for i < len(s.pieces) && s.pieces[i].slot.Seq() <= seq && s.pieces[i].end <= s.committed {
+		i++
+	}
+	if i == 0 {
+		return
+	}
+	n := copy(s.pieces, s.pieces[i:])
+	clear(s.pieces[n:])
+	s.pieces = s.pieces[:n]
+	if n == 0 {
+		s.pieces = nil
+	}
+}

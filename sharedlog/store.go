@@ -1,0 +1,116 @@
+package sharedlog
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"ponor/commitlog"
+	"ponor/metadata"
+	"ponor/metadata/metadatapb"
+	"ponor/sharedlog/engine"
+	"ponor/sharedlog/stream"
+)
+
+// Config configures a Store; see engine.Config for every field.
+type Config = engine.Config
+
+// Meta is what a Store needs of the metadata.
+type Meta = engine.Meta
+
+// Store keeps the shared logs of one incarnation of a broker. It implements
+// commitlog.Store and the controller's Sealer. After Fenced, register anew and
+// make a new Store. All methods are safe for concurrent use.
+type Store struct {
+	engine *engine.Engine
+	client stream.Client
+	ctx    context.Context // of background loads; ends with Close
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+}
+
+var _ commitlog.Store = (*Store)(nil)
+
+// New returns a Store that works once Run is called. It fails if the metadata
+// does not know the incarnation.
+func New(cfg Config) (*Store, error) {
+	e, err := engine.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{engine: e, client: e}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Run writes the WAL, packs, maintains and sweeps until ctx ends, the
+// incarnation is fenced (the error wraps commitlog.ErrFenced) or Close.
+func (s *Store) Run(ctx context.Context) error { return s.engine.Run(ctx) }
+
+// Close makes what was appended durable, as far as ctx allows, and ends Run.
+// Logs answer commitlog.ErrClosed then. What is not packed stays in the WAL for
+// whoever seals it.
+func (s *Store) Close(ctx context.Context) error {
+	s.cancel()
+	err := s.engine.Close(ctx)
+	s.tasks.Wait()
+	return err
+}
+
+// Fenced is closed when the incarnation has lost everything: every Log answers
+// commitlog.ErrFenced. FencedErr says why.
+func (s *Store) Fenced() <-chan struct{} { return s.engine.Fenced() }
+
+// FencedErr is the reason after Fenced, nil before.
+func (s *Store) FencedErr() error { return s.engine.FencedErr() }
+
+// OldestUnresolved is the age of the oldest append that is not durable, for
+// heartbeats: a broker whose store alone is stuck must not sit on its
+// partitions.
+func (s *Store) OldestUnresolved() time.Duration { return s.engine.WAL().OldestUnresolved() }
+
+// Trouble is why the store does not take writes now, nil if it does.
+func (s *Store) Trouble() error { return s.engine.WAL().Trouble() }
+
+// Stats are numbers for metrics.
+func (s *Store) Stats() engine.Stats { return s.engine.Stats() }
+
+// Seal ends the WAL of another incarnation and returns the command that makes
+// the metadata know; see engine.Seal.
+func (s *Store) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, error) {
+	return s.engine.Seal(ctx, w)
+}
+
+// Sweep looks for garbage now, as Run does periodically, and returns how many
+// objects it deleted.
+func (s *Store) Sweep(ctx context.Context) (int, error) { return s.engine.Sweep(ctx) }
+
+// Open implements commitlog.Store. It waits until the metadata names this
+// incarnation as the owner at epoch and every older WAL is sealed.
+func (s *Store) Open(ctx context.Context, id commitlog.ID, epoch commitlog.Epoch, opts commitlog.Options) (commitlog.Log, error) {
+	l := &Log{store: s, settings: opts.Settings}
+	st, err := s.client.Open(ctx, id.Stream, stream.OpenOptions{
+		Epoch: epoch, Confirmed: opts.OnStable, Checkpoints: opts.Checkpoints,
+		RetentionAge: func() time.Duration { return l.current().RetentionAge },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", id, err)
+	}
+	l.stream = st
+	if err := l.load(ctx); err != nil {
+		_ = st.Close(ctx)
+		return nil, fmt.Errorf("open %s: %w", id, err)
+	}
+	return l, nil
+}
+
+// Remove implements commitlog.Store. The data of a stream that the metadata no
+// longer names is garbage and swept; here it is only forgotten.
+func (s *Store) Remove(ctx context.Context, id commitlog.ID) error {
+	st, ok := s.client.Get(id.Stream)
+	if !ok {
+		return nil
+	}
+	return st.Destroy(ctx)
+}
