@@ -2,9 +2,12 @@ package wal
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"ponor/commitlog"
@@ -50,7 +53,8 @@ type Config struct {
 	// AttemptTimeout ends one attempt of a put, default 30 s; it is retried.
 	AttemptTimeout time.Duration
 	// OnDurable is called for each slot in order, before its Commit resolves,
-	// from the goroutine of Run. It must be quick.
+	// from the goroutine of Run. It must be quick and must not call the Writer's
+	// Close.
 	OnDurable func(seq uint64, s *Slot)
 	// OnFenced is called once, from the goroutine of Run, when another
 	// incarnation has sealed this WAL or its state became unknowable. All
@@ -62,9 +66,84 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+func (c *Config) validate() error {
+	if c.Bucket == nil || c.Incarnation.IsZero() || c.Prefix == "" {
+		return errors.New("configure WAL: Bucket, Prefix and Incarnation are required")
+	}
+	if len(c.ClusterID) > maxCluster {
+		return fmt.Errorf("configure WAL: cluster id of %d bytes, at most %d", len(c.ClusterID), maxCluster)
+	}
+	k := c.Bucket.Kind()
+	def(&c.Budget, 128<<20)
+	def(&c.CacheBytes, 256<<20)
+	def(&c.MaxObject, k.TargetObject)
+	def(&c.MaxObject, 1<<20)
+	def(&c.MaxInflight, k.MaxInflight)
+	c.MaxInflight = min(max(c.MaxInflight, 1), 255)
+	def(&c.Gather, time.Duration(k.GatherMillis)*time.Millisecond)
+	def(&c.Linger, 250*time.Millisecond)
+	def(&c.PutsPerSecond, k.PutsPerSecond)
+	def(&c.PutBurst, k.PutBurst)
+	def(&c.AttemptTimeout, 30*time.Second)
+	if c.Rand == nil {
+		c.Rand = rand.Reader
+	} else {
+		c.Rand = &lockedReader{r: c.Rand}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+func def[T comparable](p *T, v T) {
+	var zero T
+	if *p == zero {
+		*p = v
+	}
+}
+
 // Writer appends to the WAL of this process's own incarnation. All methods are
-// safe for concurrent use.
-type Writer struct{ cfg Config }
+// safe for concurrent use. Slots are filled under mu by Append; everything that
+// happens to them afterwards is decided by the goroutine of Run, in slot order.
+type Writer struct {
+	cfg  Config
+	pool slabPool
+	kick chan struct{} // wakes Run; has at most one pending signal
+	over chan struct{} // closed when Run has ended
+	puts sync.WaitGroup
+
+	run runState // owned by Run's goroutine, after over by Close
+
+	mu struct {
+		sync.Mutex
+		open *Slot // being filled, nil if empty
+		// queue has the unresolved slots below open, in order: the first inflight
+		// of them are being put, the rest are full and wait for their turn.
+		queue    []*Slot
+		inflight int
+		durable  uint64 // slots below are durable; seq of the first in queue
+		next     uint64 // seq of the next slot to be opened
+
+		slab *slab // being filled; the writer holds a reference
+		used int   // bytes of it
+
+		unresolved int64 // bytes of batches in queue and open
+		sealAsked  bool  // put open as soon as possible
+		closing    bool  // Close was called
+		fenced     error // wraps commitlog.ErrFenced
+		trouble    trouble
+		drafts     []*draft
+		stop       context.CancelFunc // of Run's context, nil before
+	}
+}
+
+// trouble is the failure of a slot's put that lasts.
+type trouble struct {
+	err   error // nil: none
+	seq   uint64
+	since time.Time
+}
 
 // Ref is where an appended batch lies.
 type Ref struct {
@@ -76,47 +155,226 @@ type Ref struct {
 	Bytes commitlog.Batch
 }
 
-// New checks cfg and returns a Writer that works once Run is called.
-func New(cfg Config) (*Writer, error) { return &Writer{cfg: cfg}, nil }
-
-// Run writes slots until Close, until the WAL is fenced (the error wraps
-// commitlog.ErrFenced) or until ctx ends, which fails everything outstanding
-// with commitlog.ErrClosed.
-func (w *Writer) Run(ctx context.Context) error { return nil }
+// New checks cfg and returns a Writer that works once Run is called. Close must
+// be called in any case, to give its memory back.
+func New(cfg Config) (*Writer, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	w := &Writer{cfg: cfg, kick: make(chan struct{}, 1), over: make(chan struct{})}
+	w.pool.keep = 16
+	w.run = newRunState(&w.cfg)
+	return w, nil
+}
 
 // Append copies batch into the open slot, patches base and epoch into the copy
-// and returns at once. Appends of one stream come in offset order: the caller
-// holds the stream's lock. Errors say that nothing was taken:
-// commitlog.ErrBackpressure (budget), ErrUnavailable (the store is in trouble
-// for more than 2 s, says why), ErrFenced, ErrClosed.
+// and returns at once. The batch's CRC is right. Appends of one stream come in
+// offset order: the caller holds the stream's lock. Errors say that nothing was
+// taken: commitlog.ErrBackpressure (budget), ErrUnavailable (the store is in
+// trouble for more than 2 s, says why), ErrFenced, ErrClosed.
 func (w *Writer) Append(stream commitlog.StreamID, epoch commitlog.Epoch, base commitlog.Offset, batch commitlog.Batch) (Ref, *commitlog.Slot, error) {
-	return Ref{}, nil, nil
+	if len(batch) < commitlog.HeaderBytes || base < 0 || epoch < 0 || batch.LastOffsetDelta() < 0 {
+		return Ref{}, nil, fmt.Errorf("append to stream %d: %w: bad batch header", stream, commitlog.ErrCorrupt)
+	}
+	key := chunkKey{stream, epoch}
+	// The copy is made under mu: at memory speed it is shorter than the
+	// book-keeping that copying outside would need, up to some 100 KiB.
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.refuseLocked(int64(len(batch))); err != nil {
+		return Ref{}, nil, err
+	}
+	if s := w.mu.open; s != nil && s.bytes+int64(len(batch)) > int64(w.cfg.MaxObject) {
+		w.closeSlotLocked()
+	}
+	at := int32(-1)
+	if s := w.mu.open; s != nil {
+		var err error
+		if at, err = s.draft.find(key, base); err != nil {
+			return Ref{}, nil, err
+		}
+	}
+	if err := w.reserveLocked(len(batch)); err != nil {
+		return Ref{}, nil, fmt.Errorf("append to stream %d: %w: %w", stream, commitlog.ErrUnavailable, err)
+	}
+	s := w.mu.open
+	p := span{slab: uint32(len(s.slabs) - 1), off: uint32(w.mu.used), n: uint32(len(batch))}
+	stored := commitlog.Batch(s.memory(p))
+	copy(stored, batch)
+	stored.SetBase(base, epoch)
+	s.draft.add(at, key, base, base+commitlog.Offset(batch.LastOffsetDelta())+1, p)
+	w.mu.used += len(batch)
+	s.bytes += int64(len(batch))
+	w.mu.unresolved += int64(len(batch))
+	return Ref{Seq: s.seq, Slot: s, Bytes: stored}, s.commit, nil
+}
+
+// troubleFor is how long the store may fail before appends are refused; below
+// it a hiccup costs only latency.
+const troubleFor = 2 * time.Second
+
+// refuseLocked says why no n bytes can be taken now.
+func (w *Writer) refuseLocked(n int64) error {
+	switch {
+	case w.mu.fenced != nil:
+		return w.mu.fenced
+	case w.mu.closing:
+		return errWriterClosed
+	case w.mu.trouble.err != nil && time.Since(w.mu.trouble.since) > troubleFor:
+		return fmt.Errorf("%w: %w", commitlog.ErrUnavailable, w.mu.trouble.err)
+	case w.mu.unresolved > 0 && w.mu.unresolved+n > w.cfg.Budget:
+		return errBudget
+	}
+	return nil
+}
+
+var (
+	errWriterClosed = fmt.Errorf("append to WAL: %w", commitlog.ErrClosed)
+	errBudget       = fmt.Errorf("append to WAL: %w", commitlog.ErrBackpressure)
+)
+
+// reserveLocked makes sure that there is an open slot whose last slab has room
+// for n bytes at used.
+func (w *Writer) reserveLocked(n int) error {
+	s := w.mu.open
+	if w.mu.slab == nil || w.mu.used+n > len(w.mu.slab.mem) {
+		next, err := w.pool.get(n)
+		if err != nil {
+			return err
+		}
+		if w.mu.slab != nil {
+			w.mu.slab.release()
+		}
+		w.mu.slab, w.mu.used = next, 0
+	}
+	if s == nil {
+		s = &Slot{seq: w.mu.next, commit: commitlog.NewSlot(), opened: time.Now(), draft: w.draftLocked()}
+		s.refs.Store(1)
+		w.mu.next++
+		w.mu.open = s
+		w.wake() // Run decides when it goes
+	}
+	if k := len(s.slabs); k == 0 || s.slabs[k-1] != w.mu.slab {
+		w.mu.slab.refs.Add(1)
+		s.slabs = append(s.slabs, w.mu.slab)
+	}
+	return nil
+}
+
+func (w *Writer) draftLocked() *draft {
+	if n := len(w.mu.drafts); n > 0 {
+		d := w.mu.drafts[n-1]
+		w.mu.drafts = w.mu.drafts[:n-1]
+		return d
+	}
+	return newDraft()
+}
+
+// closeSlotLocked moves the open slot to the queue.
+func (w *Writer) closeSlotLocked() {
+	w.mu.queue = append(w.mu.queue, w.mu.open)
+	w.mu.open, w.mu.sealAsked = nil, false
+	w.wake()
+}
+
+func (w *Writer) wake() {
+	select {
+	case w.kick <- struct{}{}:
+	default:
+	}
 }
 
 // Seal asks that the open slot is written as soon as a put may start.
-func (w *Writer) Seal() {}
+func (w *Writer) Seal() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.open != nil {
+		w.mu.sealAsked = true
+		w.wake()
+	}
+}
+
+// Fence ends the WAL because the caller knows that another incarnation has
+// sealed it or will: everything outstanding fails as if a fence had been met.
+func (w *Writer) Fence(reason error) {
+	w.fence(fmt.Errorf("WAL of %s: %w: %w", w.cfg.Incarnation, commitlog.ErrFenced, reason))
+}
+
+// fence stops everything; the first reason stays.
+func (w *Writer) fence(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.mu.fenced == nil {
+		w.mu.fenced = err
+		w.wake()
+	}
+}
 
 // Durable is the number of slots known durable: all below it are.
-func (w *Writer) Durable() uint64 { return 0 }
+func (w *Writer) Durable() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.durable
+}
+
+// Unresolved is how many bytes of batches are not durable yet.
+func (w *Writer) Unresolved() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.unresolved
+}
+
+// CachedBytes is the slab memory in use, in bytes.
+func (w *Writer) CachedBytes() int64 { return w.pool.live.Load() }
 
 // OldestUnresolved is the age of the oldest batch that is not durable, 0 if
 // there is none.
-func (w *Writer) OldestUnresolved() time.Duration { return 0 }
+func (w *Writer) OldestUnresolved() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	oldest := w.mu.open
+	if len(w.mu.queue) > 0 {
+		oldest = w.mu.queue[0]
+	}
+	if oldest == nil {
+		return 0
+	}
+	return time.Since(oldest.opened)
+}
 
 // Trouble is why the store does not take writes now, nil if it does.
-func (w *Writer) Trouble() error { return nil }
+func (w *Writer) Trouble() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.trouble.err
+}
 
 // Close refuses further appends, writes what is open, waits until all is
 // resolved or ctx ends (what is left then fails with commitlog.ErrClosed), and
-// gives the cache up. Run has returned when Close returns.
-func (w *Writer) Close(ctx context.Context) error { return nil }
-
-// SlotKey is the key of a slot object.
-func SlotKey(prefix string, inc metadata.Incarnation, seq uint64) string {
-	return fmt.Sprintf("%s%020d", SlotPrefix(prefix, inc), seq)
-}
-
-// SlotPrefix is what the keys of all slots of an incarnation start with.
-func SlotPrefix(prefix string, inc metadata.Incarnation) string {
-	return prefix + "/wal/" + inc.String() + "/0/"
+// gives the cache up. Run has returned when Close returns. It answers ctx's
+// error or the reason of a fence if something failed.
+func (w *Writer) Close(ctx context.Context) error {
+	w.mu.Lock()
+	first := !w.mu.closing
+	w.mu.closing = true
+	stop := w.mu.stop
+	w.wake()
+	w.mu.Unlock()
+	if stop == nil { // never ran
+		if first {
+			w.failAll(errWriterClosed)
+			close(w.over)
+		}
+	} else {
+		select {
+		case <-w.over:
+		case <-ctx.Done():
+			stop()
+			<-w.over
+		}
+	}
+	if first {
+		w.dropCache()
+	}
+	return w.run.result
 }
