@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const demoNodes = 3
+
+func newDemo() *cobra.Command {
+	var dirFlag string
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Run three nodes in three zones on this machine",
+		Long: `Run three nodes in three zones in one process, on 127.0.0.1:9092, 9093 and 9094
+or other ports where those are busy, over a directory store. Without --dir all of
+it is gone when the command ends.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			dir := dirFlag
+			if dir == "" {
+				tmp, err := os.MkdirTemp("", "ponor-demo-")
+				if err != nil {
+					return fmt.Errorf("make demo directory: %w", err)
+				}
+				defer func() { _ = os.RemoveAll(tmp) }()
+				dir = tmp
+			}
+			dir, err := filepath.Abs(dir)
+			if err != nil {
+				return fmt.Errorf("find demo directory: %w", err)
+			}
+			level := slog.LevelWarn
+			if verbose {
+				level = slog.LevelInfo
+			}
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
+			return runDemo(cmd.Context(), dir, dirFlag == "", cmd.OutOrStdout(), log)
+		},
+	}
+	cmd.Flags().StringVar(&dirFlag, "dir", "", "keep store and metadata in this directory instead of a temporary one")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "log what the nodes do")
+	return cmd
+}
+
+// demoPort is the wanted port of 127.0.0.1 if it is free, else a free one.
+func demoPort(ctx context.Context, want int) (string, error) {
+	var lc net.ListenConfig
+	for _, port := range []int{want, 0} {
+		l, err := lc.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		return l.Addr().String(), nil
+	}
+	return "", errors.New("find a free port on 127.0.0.1")
+}
+
+// demoSettings lays three nodes out under dir.
+func demoSettings(ctx context.Context, dir string) ([]settings, error) {
+	list := make([]settings, demoNodes)
+	var join []string
+	for i := range list {
+		addr, err := demoPort(ctx, 9192+i)
+		if err != nil {
+			return nil, err
+		}
+		join = append(join, addr)
+	}
+	for i := range list {
+		listen, err := demoPort(ctx, 9092+i)
+		if err != nil {
+			return nil, err
+		}
+		given := map[string]string{
+			"node-id": fmt.Sprint(i + 1), "listen": listen, "controller-listen": join[i], "join": strings.Join(join, ","),
+			"store": "dir://" + filepath.Join(dir, "store"), "data-dir": filepath.Join(dir, fmt.Sprint("node-", i+1)),
+			"zone": fmt.Sprint("zone-", string(rune('a'+i))), "auto-create-topics": "true", "cache-bytes": "64MiB",
+		}
+		if list[i], _, err = loadSettings("", given); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func runDemo(ctx context.Context, dir string, temporary bool, out io.Writer, log *slog.Logger) error {
+	begin := time.Now()
+	list, err := demoSettings(ctx, dir)
+	if err != nil {
+		return err
+	}
+	bucket, err := openStore(ctx, list[0].Store, "demo", log)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = bucket.Close() }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	errs := make(chan error, demoNodes)
+	var nodes []*node
+	for _, set := range list {
+		n, err := newNode(ctx, set, bucket, log.With("node", set.NodeID), new(slog.LevelVar))
+		if err != nil {
+			return err
+		}
+		nodes = append(nodes, n)
+		wg.Go(func() { errs <- n.run(ctx) })
+	}
+	for _, n := range nodes {
+		select {
+		case <-n.ready:
+		case err := <-errs:
+			return err
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	demoWelcome(out, list, dir, temporary, time.Since(begin))
+	select {
+	case err := <-errs:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// demoWelcome says where the cluster is and what to try.
+func demoWelcome(out io.Writer, list []settings, dir string, temporary bool, took time.Duration) {
+	ponor, err := os.Executable()
+	if err != nil {
+		ponor = "ponor"
+	}
+	if wd, err := os.Getwd(); err == nil {
+		if rel, err := filepath.Rel(wd, ponor); err == nil && !strings.HasPrefix(rel, "..") {
+			ponor = rel
+		}
+	}
+	var addrs []string
+	for _, s := range list {
+		addrs = append(addrs, s.Listen)
+	}
+	boot := list[0].Listen
+	flag := ""
+	if boot != defaultBootstrap {
+		flag = " --bootstrap " + boot
+	}
+	keep := "it is deleted when this ends"
+	if !temporary {
+		keep = "it stays; start again with the same --dir"
+	}
+	_, _ = fmt.Fprintf(out, `Ponor: three nodes in three zones, ready in %.1f s
+  Kafka address  %s
+  store          %s (%s)
+
+Try, in another terminal:
+  %[5]s topic create greetings --partitions 3%[6]s
+  echo hello | %[5]s produce greetings%[6]s
+  %[5]s consume greetings --from start --until-end%[6]s
+  %[5]s cluster status%[6]s
+  %[5]s bench produce --duration 5s%[6]s
+  echo hello | kcat -P -b %[7]s -t greetings
+  kafka-console-consumer.sh --bootstrap-server %[7]s --topic greetings --partition 0 --offset earliest
+
+Ctrl-C ends it.
+`, took.Seconds(), strings.Join(addrs, ","), list[0].Store, keep, ponor, flag, boot)
+	if boot != defaultBootstrap {
+		_, _ = fmt.Fprintf(out, "Port 9092 was busy, so the addresses differ from the usual ones.\n")
+	}
+	_ = dir
+}
