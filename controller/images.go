@@ -21,11 +21,12 @@ import (
 // it.
 type images struct {
 	state atomic.Pointer[imageState]
-	// observe sees every entry that advanced the image, in order, and advanced
-	// the new image after every change. Both are called under mu and must be
-	// quick.
-	observe  func(*metadatapb.Entry, []metadata.Result)
-	advanced func(*metadata.Image)
+	// observe sees every entry that advanced the image, in order; installed is
+	// called before a snapshot replaces it; advanced sees the new image after
+	// every change. All are called under mu and must be quick.
+	observe   func(*metadatapb.Entry, []metadata.Result)
+	installed func()
+	advanced  func(*metadata.Image)
 
 	mu struct {
 		sync.Mutex
@@ -51,6 +52,7 @@ func newImages(tailLimit int) *images {
 	s := &images{
 		tailLimit: tailLimit,
 		observe:   func(*metadatapb.Entry, []metadata.Result) {},
+		installed: func() {},
 		advanced:  func(*metadata.Image) {},
 	}
 	s.state.Store(&imageState{img: metadata.Empty(), next: make(chan struct{})})
@@ -106,13 +108,13 @@ func (s *images) install(img *metadata.Image) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old := s.state.Load()
+	if !img.Newer(old.img) {
+		return nil
+	}
 	if id := old.img.ClusterID(); id != "" && id != img.ClusterID() {
 		return fmt.Errorf("install snapshot of cluster %q over cluster %q: %w", img.ClusterID(), id, ErrWrongCluster)
 	}
-	if img.Generation() < old.img.Generation() ||
-		img.Generation() == old.img.Generation() && img.Index() <= old.img.Index() {
-		return nil
-	}
+	s.installed()
 	s.mu.tail, s.mu.tailBytes, s.mu.low = nil, 0, img.Index()
 	s.publishLocked(old, img)
 	return nil

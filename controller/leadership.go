@@ -36,8 +36,12 @@ type leadership struct {
 	// attempts remembers when a fence was last proposed, so that one that is
 	// rejected is not proposed in a loop.
 	attempts map[metadata.Incarnation]time.Time
-	wg       sync.WaitGroup
 	ctx      context.Context
+	wg       sync.WaitGroup // everything spawned
+	mu       struct {
+		sync.Mutex
+		ended bool
+	}
 }
 
 // suspect is a broker whose connection to the leader ended.
@@ -75,16 +79,51 @@ func (l *leadership) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// run does the leader's duties until ctx ends.
-func (l *leadership) run() {
-	defer l.wg.Wait()
-	l.wg.Add(1)
-	go func() { defer l.wg.Done(); l.committer.run(l.ctx) }()
-	if err := l.initCluster(); err != nil {
-		l.log.Error("cannot initialise cluster metadata", "err", err)
+// spawn runs f in the background; run waits for it. After the end it does
+// nothing.
+func (l *leadership) spawn(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.mu.ended {
+		l.wg.Go(f)
+	}
+}
+
+// end waits for everything spawned.
+func (l *leadership) end() {
+	l.mu.Lock()
+	l.mu.ended = true
+	l.mu.Unlock()
+	l.wg.Wait()
+}
+
+// begin prepares for calls. It says whether the term still lasts; if not,
+// everything it started has ended.
+func (l *leadership) begin() bool {
+	l.spawn(func() { l.committer.run(l.ctx) })
+	for {
+		err := l.initCluster()
+		if err == nil {
+			break
+		}
+		if l.ctx.Err() == nil {
+			l.log.Warn("cannot initialise cluster metadata, will try again", "err", err)
+		}
+		select {
+		case <-time.After(maxBackoff):
+		case <-l.ctx.Done():
+			l.end()
+			return false
+		}
 	}
 	l.sessions.restart(l.images.image())
 	l.moves.restart(l.images.image())
+	return true
+}
+
+// run does the leader's duties until ctx ends.
+func (l *leadership) run() {
+	defer l.end()
 	l.dialAll()
 	tick := time.NewTicker(max(l.cfg.HeartbeatInterval/2, 20*time.Millisecond))
 	defer tick.Stop()
@@ -96,8 +135,7 @@ func (l *leadership) run() {
 		case <-changed:
 		case <-tick.C:
 		case s := <-l.suspects:
-			l.wg.Add(1)
-			go func() { defer l.wg.Done(); l.investigate(s) }()
+			l.spawn(func() { l.investigate(s) })
 		case <-l.ctx.Done():
 			return
 		}
@@ -151,7 +189,7 @@ func (l *leadership) adopt(img *metadata.Image, now time.Time) {
 			continue
 		}
 		orphaned := w.State == metadata.Fenced && !img.Live(w.Sealer)
-		if !orphaned && img.OwnedCount(w.Incarnation) == 0 {
+		if !orphaned && !hasOrphans(img, w.Incarnation) {
 			continue
 		}
 		if !l.mayTry(w.Incarnation, now) {
@@ -162,6 +200,17 @@ func (l *leadership) adopt(img *metadata.Image, now time.Time) {
 			return ok && w.State != metadata.Active
 		})
 	}
+}
+
+// hasOrphans says whether a dead incarnation still holds partitions that
+// others could take. Those of deleted topics stay with it to their end.
+func hasOrphans(img *metadata.Image, dead metadata.Incarnation) bool {
+	for p := range img.Owned(dead) {
+		if !p.Deleting {
+			return true
+		}
+	}
+	return false
 }
 
 // mayTry spaces out proposals for one incarnation.

@@ -77,7 +77,7 @@ func New(cfg Config) (*Node, error) {
 	n.mu.nonces = map[metadata.Nonce]bool{}
 	n.ctx, n.stop = context.WithCancelCause(context.Background())
 	n.server, n.client, n.own = &server{node: n}, newClient(n), newOwn(n)
-	n.images.observe, n.images.advanced = n.own.observe, n.own.advanced
+	n.images.observe, n.images.installed, n.images.advanced = n.own.observe, n.own.installed, n.own.advanced
 	if n.dir, err = openDataDir(cfg.DataDir, cfg.NodeID); err != nil {
 		return nil, err
 	}
@@ -224,6 +224,9 @@ func (n *Node) beginTerm(ctx context.Context, v *voter) (end func()) {
 			return
 		}
 		l := newLeadership(ctx, n, v)
+		if !l.begin() {
+			return
+		}
 		n.leading.Store(l)
 		n.role.notify()
 		n.log.Info("leading the cluster", "broker", n.cfg.NodeID)

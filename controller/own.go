@@ -27,9 +27,10 @@ const maxOwn = 1024
 //
 // Outcomes come from the log rather than from replies, which can be lost: when the image advances by an entry that holds one of our commands, its
 // result is computed here as on every other node, and that is the outcome. A
-// reply only serves a process whose image jumped over the entry by a snapshot.
-// If then the first reply was lost as well, and the retry is refused as stale,
-// the outcome is unknown, and says so (K5).
+// reply only matters to a process whose image jumped over the entry by a
+// snapshot. If the reply is then a refusal that an applied copy would have
+// caused as well (stale, or fenced meanwhile), the outcome is unknown, and says
+// so (K5).
 type own struct {
 	node  *Node
 	slots chan struct{} // one token per command that waits or is in flight
@@ -52,7 +53,7 @@ type ownCommand struct {
 	err     error
 	// What the leader replied, to be used once the image is at index.
 	replied  bool
-	retried  bool // sent more than once
+	jumped   bool // the image skipped entries while it was in flight
 	observed bool // reply is from the log, and final
 	index    metadata.Index
 	reply    metadata.Result
@@ -210,7 +211,6 @@ func (o *own) send(ctx context.Context, batch []*ownCommand) error {
 			return ctx.Err()
 		case err != nil:
 			o.node.log.Debug("own commands are sent again", "err", err)
-			o.markRetried(batch)
 			select {
 			case <-time.After(min(minBackoff<<min(try, 5), maxBackoff)):
 			case <-ctx.Done():
@@ -222,14 +222,6 @@ func (o *own) send(ctx context.Context, batch []*ownCommand) error {
 		default:
 			return o.replied(batch, resp)
 		}
-	}
-}
-
-func (o *own) markRetried(batch []*ownCommand) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, c := range batch {
-		c.retried = true
 	}
 }
 
@@ -260,8 +252,9 @@ func (o *own) replied(batch []*ownCommand, resp *controllerpb.SubmitResponse) er
 	return nil
 }
 
-// observe sees every entry that advanced the image, in order. The first result
-// that is not "stale" for a command of ours is its outcome.
+// observe sees every entry that advanced the image, in order. The first copy of
+// a command of ours that it sees tells the outcome, unless an earlier copy may
+// have been skipped.
 func (o *own) observe(e *metadatapb.Entry, results []metadata.Result) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -274,16 +267,28 @@ func (o *own) observe(e *metadatapb.Entry, results []metadata.Result) {
 		}
 		from := metadata.IncarnationFrom(cmd.GetFrom())
 		for _, c := range o.mu.inflight {
-			if c.inc == from && c.command.CmdSeq == cmd.GetCmdSeq() && !isStale(results[i]) {
-				// Told to the caller by advanced, once the image shows it.
-				c.observed, c.reply, c.index = true, results[i], 0
+			if c.inc != from || c.command.CmdSeq != cmd.GetCmdSeq() || c.observed || c.jumped && isSpent(results[i]) {
+				continue
 			}
+			// The caller is told by advanced, once the image shows it.
+			c.observed, c.reply = true, results[i]
 		}
 	}
 }
 
-func isStale(r metadata.Result) bool {
-	return r.Err != nil && errors.Is(r.Err, metadata.ErrStaleCommand)
+// installed notes that the image is about to jump over entries.
+func (o *own) installed() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, c := range o.mu.inflight {
+		c.jumped = true
+	}
+}
+
+// isSpent says whether a command may have been refused only because a copy of
+// it was applied before.
+func isSpent(r metadata.Result) bool {
+	return r.Err != nil && (errors.Is(r.Err, metadata.ErrStaleCommand) || errors.Is(r.Err, metadata.ErrFencedIncarnation))
 }
 
 // advanced tells the callers whose outcome the image now shows.
@@ -295,9 +300,9 @@ func (o *own) advanced(img *metadata.Image) {
 		case c.observed:
 			o.resolveLocked(c, c.reply, nil)
 		case !c.replied || c.index > img.Index():
-		case c.retried && isStale(c.reply):
+		case c.jumped && isSpent(c.reply):
 			o.resolveLocked(c, metadata.Result{}, fmt.Errorf(
-				"submit own command: %w: an earlier copy of it was applied, its result is not known", ErrUnknownOutcome))
+				"submit own command: %w: it was applied already or refused, and its result was skipped", ErrUnknownOutcome))
 		default:
 			o.resolveLocked(c, c.reply, nil)
 		}

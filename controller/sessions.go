@@ -179,9 +179,7 @@ const (
 // watch waits for the end of the connection that carries a broker's
 // heartbeats.
 func (l *leadership) watch(inc metadata.Incarnation, conn *rpc.Conn) {
-	l.wg.Add(1)
-	go func() {
-		defer l.wg.Done()
+	l.spawn(func() {
 		select {
 		case <-conn.Context().Done():
 		case <-l.ctx.Done():
@@ -190,7 +188,7 @@ func (l *leadership) watch(inc metadata.Incarnation, conn *rpc.Conn) {
 		if l.sessions.lost(inc, conn) {
 			l.suspect(inc)
 		}
-	}()
+	})
 }
 
 func (l *leadership) suspect(inc metadata.Incarnation) {
@@ -210,8 +208,7 @@ func (l *leadership) dialAll() {
 	for b := range l.images.image().Brokers() {
 		if !b.Fenced && b.ID != l.cfg.NodeID {
 			s := suspect{inc: b.Incarnation, since: time.Now()}
-			l.wg.Add(1)
-			go func() { defer l.wg.Done(); l.investigate(s) }()
+			l.spawn(func() { l.investigate(s) })
 		}
 	}
 }
