@@ -22,6 +22,7 @@ type cluster struct {
 	net   *memNet
 	join  []string
 	nodes map[int]*node
+	all   []*node // also killed ones
 	// tune changes a node's config before it starts.
 	tune func(*controller.Config)
 }
@@ -80,7 +81,7 @@ func (c *cluster) startAs(name string, id int, voter bool) *node {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	x := &node{Node: n, id: id, name: name, cancel: cancel, done: make(chan struct{}), log: log}
-	c.nodes[id] = x
+	c.nodes[id], c.all = x, append(c.all, x)
 	go func() { x.err = n.Run(ctx); close(x.done) }()
 	c.t.Cleanup(func() { c.stop(x) })
 	return x

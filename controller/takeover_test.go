@@ -1,0 +1,309 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ponor/controller"
+	"ponor/metadata"
+	"ponor/metadata/metadatapb"
+)
+
+// sealer seals everything at slot 0 and counts, or blocks until released.
+type sealer struct {
+	mu    sync.Mutex
+	asked []metadata.Incarnation
+	block chan struct{}
+}
+
+func (s *sealer) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, error) {
+	s.mu.Lock()
+	s.asked = append(s.asked, w.Incarnation)
+	block := s.block
+	s.mu.Unlock()
+	if block != nil {
+		select {
+		case <-block:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return &metadatapb.Sealed{Incarnation: w.Incarnation.Proto()}, nil
+}
+
+func (s *sealer) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.asked)
+}
+
+// serving starts three voters that are brokers and seal, and one topic.
+func serving(c *cluster, brokers int) (metadata.TopicID, map[int]metadata.Incarnation) {
+	c.voters(3)
+	incs := map[int]metadata.Incarnation{}
+	for id := 4; id <= brokers; id++ {
+		c.start(id, false)
+	}
+	for id := 1; id <= brokers; id++ {
+		incs[id] = c.broker(c.nodes[id])
+		c.nodes[id].SetSealer(&sealer{})
+	}
+	return c.topic(c.nodes[1], "t", 12, 3), incs
+}
+
+func state(n *node, inc metadata.Incarnation) metadata.WALState {
+	w, _ := n.Image().WAL(inc)
+	return w.State
+}
+
+func TestKilledBrokerIsFencedAtOnceAndItsPartitionsSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.tune = func(cfg *controller.Config) { cfg.SessionTimeout = 20 * time.Second }
+		id, incs := serving(c, 5)
+		witness := c.leader()
+		dead := c.nodes[5]
+		start := time.Now()
+		c.kill(dead)
+		eventually(t, "seal", func() bool { return state(witness, incs[5]) == metadata.Sealed })
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("sealed after %v", took)
+		}
+		owners := map[metadata.BrokerID]int{}
+		for p := range witness.Image().Partitions(id) {
+			if p.Owner.Broker == 5 || !p.Openable() {
+				t.Errorf("%s: owner %v, unsealed %v", &p, p.Owner, p.Unsealed)
+			}
+			owners[p.Owner.Broker]++
+		}
+		for b, n := range owners {
+			if n > 4 {
+				t.Errorf("broker %d owns %d of 12 partitions", b, n)
+			}
+		}
+		c.sameHash()
+	})
+}
+
+func TestKilledLeaderThatIsABrokerIsFencedByTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.tune = func(cfg *controller.Config) { cfg.SessionTimeout = 20 * time.Second }
+		_, incs := serving(c, 3)
+		old := c.leader()
+		time.Sleep(2 * time.Second) // beyond RestartGrace: the cluster has been up for a while
+		start := time.Now()
+		c.kill(old)
+		witness := c.leader()
+		eventually(t, "seal", func() bool { return state(witness, incs[old.id]) == metadata.Sealed })
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("sealed after %v", took)
+		}
+	})
+}
+
+func TestSilentBrokerIsFencedAfterItsSessionAndRegistersAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		id, incs := serving(c, 4)
+		silent := c.nodes[4]
+		fenced := silent.Fenced()
+		start := time.Now()
+		resume := c.net.stall(silent.name)
+		eventually(t, "fence", func() bool { return state(c.nodes[1], incs[4]) != metadata.Active })
+		if took := time.Since(start); took < 800*time.Millisecond || took > 3*time.Second {
+			t.Errorf("fenced after %v of a session of 1 s", took)
+		}
+		resume()
+		<-fenced
+		if got := silent.Incarnation(); !got.IsZero() {
+			t.Errorf("still registered as %v", got)
+		}
+		if _, err := silent.SubmitOwn(c.context(), noop()); !errors.Is(err, controller.ErrNotSubmitted) {
+			t.Errorf("submit while fenced: %v", err)
+		}
+		again := c.broker(silent)
+		if again.Epoch <= incs[4].Epoch {
+			t.Errorf("new incarnation %v after %v", again, incs[4])
+		}
+		for p := range silent.Image().Partitions(id) {
+			if p.Owner == incs[4] {
+				t.Errorf("%s is still with %v", &p, p.Owner)
+			}
+		}
+		if r, err := silent.SubmitOwn(c.context(), noop()); err != nil || r.Err != nil {
+			t.Errorf("submit as %v: %v, %v", again, err, r.Err)
+		}
+		select {
+		case <-silent.done:
+			t.Errorf("node stopped: %v", silent.err)
+		default:
+		}
+	})
+}
+
+func TestBrokerWithoutAStoreIsFencedOnlyIfItIsAlone(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t)
+			_, incs := serving(c, 4)
+			stuck := func() controller.Stats { return controller.Stats{OldestUnresolved: time.Minute} }
+			c.nodes[4].SetStats(stuck)
+			if !alone {
+				c.nodes[3].SetStats(stuck)
+			}
+			if alone {
+				eventually(t, "fence", func() bool { return state(c.nodes[1], incs[4]) != metadata.Active })
+				return
+			}
+			time.Sleep(5 * time.Second)
+			if state(c.nodes[1], incs[4]) != metadata.Active || state(c.nodes[1], incs[3]) != metadata.Active {
+				t.Error("fenced although the store is what is in trouble")
+			}
+		})
+	}
+}
+
+func TestRestartedBrokerKeepsItsPartitionsAndSealsItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.tune = func(cfg *controller.Config) { cfg.SessionTimeout = 20 * time.Second }
+		id, incs := serving(c, 4)
+		owned := c.nodes[1].Image().OwnedCount(incs[4])
+		old := c.nodes[4]
+		old.cancel() // leaves without a word to the leader
+		<-old.done
+		restarted := c.start(4, false)
+		again := c.broker(restarted)
+		s := &sealer{}
+		restarted.SetSealer(s)
+		eventually(t, "seal", func() bool { return state(restarted, incs[4]) == metadata.Sealed })
+		if got := restarted.Image().OwnedCount(again); got != owned {
+			t.Errorf("owns %d partitions, had %d", got, owned)
+		}
+		for p := range restarted.Image().Partitions(id) {
+			if p.Owner == again && p.Epoch != 1 {
+				t.Errorf("%s at epoch %d", &p, p.Epoch)
+			}
+		}
+	})
+}
+
+func TestDeadSealerIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		_, incs := serving(c, 5)
+		blocked := &sealer{block: make(chan struct{})}
+		for _, n := range c.nodes {
+			n.SetSealer(blocked)
+		}
+		witness := c.leader()
+		c.kill(c.nodes[5])
+		eventually(t, "fence", func() bool { return state(witness, incs[5]) == metadata.Fenced })
+		w, _ := witness.Image().WAL(incs[5])
+		first := w.Sealer
+		if first == incs[witness.id] {
+			// The witness must live on; let somebody else be the victim.
+			close(blocked.block)
+			return
+		}
+		eventually(t, "sealing", func() bool { return blocked.count() > 0 })
+		c.kill(c.nodes[int(first.Broker)])
+		working := &sealer{}
+		for _, n := range c.nodes {
+			n.SetSealer(working)
+		}
+		eventually(t, "other sealer", func() bool {
+			n := c.leader()
+			w, _ := n.Image().WAL(incs[5])
+			return w.Sealer != first
+		})
+		close(blocked.block)
+		n := c.leader()
+		eventually(t, "seal", func() bool {
+			return state(n, incs[5]) == metadata.Sealed && state(n, first) == metadata.Sealed
+		})
+	})
+}
+
+func TestSecondProcessWithTheSameIDIsRefusedWhileTheFirstLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		_, incs := serving(c, 4)
+		first := c.nodes[4]
+		second := c.startAs("m4", 4, false)
+		ctx, cancel := context.WithTimeout(c.context(), 5*time.Second)
+		defer cancel()
+		_, err := second.Register(ctx, controller.Registration{Endpoints: []metadata.Endpoint{{Name: "PLAINTEXT", Host: "m4", Port: 9092}}})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("second process: %v", err)
+		}
+		if !second.log.has("another process is running as node 4 at n4:9092") {
+			t.Errorf("no warning that helps: %s", second.log.String())
+		}
+		if got := first.Incarnation(); got != incs[4] {
+			t.Errorf("first process is %v, was %v", got, incs[4])
+		}
+	})
+}
+
+func TestSupersededProcessStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		serving(c, 4)
+		first := c.nodes[4]
+		resume := c.net.stall(first.name)
+		second := c.startAs("m4", 4, false)
+		c.broker(second)
+		resume()
+		<-first.done
+		if !errors.Is(first.err, controller.ErrSuperseded) {
+			t.Errorf("first process ended with %v", first.err)
+		}
+	})
+}
+
+func TestWholeClusterRestartDoesNotShuffle(t *testing.T) {
+	dirs := map[int]string{1: t.TempDir(), 2: t.TempDir(), 3: t.TempDir()}
+	c := newCluster(t)
+	c.tune = func(cfg *controller.Config) {
+		cfg.DataDir = dirs[int(cfg.NodeID)]
+		cfg.RestartGrace = 20 * time.Second
+	}
+	c.voters(3)
+	for id := 1; id <= 3; id++ {
+		c.broker(c.nodes[id])
+	}
+	topic := c.topic(c.nodes[1], "t", 9, 3)
+	owners := map[int32]metadata.BrokerID{}
+	for p := range c.nodes[1].Image().Partitions(topic) {
+		owners[p.Number] = p.Owner.Broker
+	}
+	for id := 1; id <= 3; id++ {
+		c.kill(c.nodes[id])
+	}
+	for name := range map[string]bool{"n1": true, "n2": true, "n3": true} {
+		c.net.listen(name + ":9092").Close() // nobody listens there any more
+	}
+	// Data directories are flocked: the old processes must be gone.
+	for _, f := range c.all {
+		c.stop(f)
+	}
+	for id := 1; id <= 3; id++ {
+		c.start(id, true)
+	}
+	c.leader()
+	for id := 1; id <= 3; id++ {
+		c.broker(c.nodes[id])
+	}
+	for p := range c.nodes[2].Image().Partitions(topic) {
+		if p.Owner.Broker != owners[p.Number] {
+			t.Errorf("%s moved from %d to %d", &p, owners[p.Number], p.Owner.Broker)
+		}
+	}
+	c.sameHash()
+}
