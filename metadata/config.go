@@ -108,6 +108,8 @@ type ConfigDef struct {
 	Sensitive bool
 	// Ignored: accepted and shown, but nothing here acts on it.
 	Ignored bool
+	// Internal: accepted, but not shown.
+	Internal bool
 }
 
 // ReadOnly says whether the value cannot be changed while nodes run.

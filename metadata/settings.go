@@ -1,6 +1,9 @@
 package metadata
 
 import (
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -76,6 +79,65 @@ func (img *Image) TopicSettings(name string) TopicSettings {
 	s := img.resolveSettings(name)
 	if _, ok := img.topicByName(name); ok { // never cache what a client made up
 		img.settings.byTopic.Store(name, s)
+	}
+	return s
+}
+
+// resolveSettings reads every config that the data path acts on. A value that
+// this release cannot read (an older or newer one let it in) counts as not set.
+func (img *Image) resolveSettings(name string) TopicSettings {
+	text := func(config string) string {
+		d, _ := LookupTopicConfig(config)
+		v, _, ok := img.TopicConfig(name, d)
+		if ok && d.Validate(v) == nil {
+			return strings.TrimSpace(v)
+		}
+		return d.Default
+	}
+	number := func(config string) int64 {
+		n, _ := parseInt(text(config))
+		return n
+	}
+	truth := func(config string) bool { return strings.EqualFold(text(config), "true") }
+	ratio, _ := strconv.ParseFloat(text("min.cleanable.dirty.ratio"), 64)
+	policy := splitList(text("cleanup.policy"))
+	s := TopicSettings{
+		CompressionType: text("compression.type"),
+		GzipLevel:       int(number("compression.gzip.level")),
+		LZ4Level:        int(number("compression.lz4.level")),
+		ZstdLevel:       int(number("compression.zstd.level")),
+		MaxMessageBytes: int(number("max.message.bytes")),
+
+		LogAppendTime:        text("message.timestamp.type") == "LogAppendTime",
+		TimestampBeforeMaxMs: number("message.timestamp.before.max.ms"),
+		TimestampAfterMaxMs:  number("message.timestamp.after.max.ms"),
+
+		Delete:         slices.Contains(policy, "delete"),
+		Compact:        slices.Contains(policy, "compact"),
+		RetentionMs:    max(-1, number("retention.ms")),
+		RetentionBytes: max(-1, number("retention.bytes")),
+
+		SegmentBytes:       number("segment.bytes"),
+		SegmentMs:          number("segment.ms"),
+		SegmentJitterMs:    number("segment.jitter.ms"),
+		SegmentIndexBytes:  number("segment.index.bytes"),
+		IndexIntervalBytes: number("index.interval.bytes"),
+		FileDeleteDelayMs:  number("file.delete.delay.ms"),
+		FlushMessages:      number("flush.messages"),
+		FlushMs:            number("flush.ms"),
+		Preallocate:        truth("preallocate"),
+
+		DeleteRetentionMs:     number("delete.retention.ms"),
+		MinCleanableRatio:     ratio,
+		MinCompactionLagMs:    number("min.compaction.lag.ms"),
+		MaxCompactionLagMs:    number("max.compaction.lag.ms"),
+		MinInsyncReplicas:     int(number("min.insync.replicas")),
+		UncleanLeaderElection: truth("unclean.leader.election.enable"),
+
+		Local: text("storage.mode") == "local",
+	}
+	if n := number("internal.segment.bytes"); n > 0 {
+		s.SegmentBytes = n
 	}
 	return s
 }
