@@ -27,10 +27,9 @@ type API struct {
 	// Min and Max are the versions served. A request outside closes the
 	// connection, save for ApiVersions.
 	Min, Max int16
-	// AdvertisedMin is what ApiVersions should show as the minimum; 0 is Min.
-	// See Advertised. Produce shows 0 through AdvertiseZero (KAFKA-18659).
-	AdvertisedMin int16
-	// AdvertiseZero shows 0 as the minimum version although Min is higher.
+	// AdvertiseZero makes Advertised show 0 as the minimum although Min is
+	// higher, for Produce: older librdkafka stops compressing without a
+	// complaint if version 0 is not in the range (KAFKA-18659).
 	AdvertiseZero bool
 	// Raw hands the handler the body bytes instead of a decoded kmsg request.
 	// Raw bodies come from a pool and are taken back after the reply.
@@ -57,11 +56,8 @@ type API struct {
 
 // Advertised is the version range that ApiVersions should show.
 func (a API) Advertised() (lowest, highest int16) {
-	switch {
-	case a.AdvertiseZero:
+	if a.AdvertiseZero {
 		return 0, a.Max
-	case a.AdvertisedMin != 0:
-		return a.AdvertisedMin, a.Max
 	}
 	return a.Min, a.Max
 }
@@ -87,7 +83,9 @@ type Request struct {
 	Unsupported bool
 }
 
-// Response is what a handler returns: exactly one of Body, Buffers or Nothing.
+// Response is what a handler returns: exactly one of Body, Buffers, Nothing or
+// CloseErr. For a Kafka key the zero Response is a mistake of the handler, which
+// is logged and closes the connection; for an internal key it is an empty body.
 type Response struct {
 	// Body is encoded by kmsg, with its version set to the request's.
 	Body kmsg.Response
@@ -103,6 +101,7 @@ type Response struct {
 	// went out. It is logged at debug level.
 	CloseErr error
 	// Throttle mutes the connection for this long after the reply (KIP-219):
-	// no further request is read. The body must carry the same time.
+	// no further request is read. A Body with a throttle field gets it set;
+	// Buffers must carry it already.
 	Throttle time.Duration
 }

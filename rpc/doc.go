@@ -22,11 +22,11 @@
 //	    passed the limits, and no body is decoded whose decoded form would not
 //	    fit in three times the frame limit of its key.
 //	R4  Memory is bounded: request bytes of all connections by MemoryBudget,
-//	    decoded bytes by DecodeBudget, one connection by ConnInflight and
-//	    ConnBudget. When a bound is met, reading pauses. A connection that
-//	    waits for memory never holds memory that another one must give back
-//	    first: frame bytes are taken before decoded bytes, and what holds both
-//	    runs to its end.
+//	    of which large frames can never take all, decoded bytes by
+//	    DecodeBudget, one connection by ConnInflight and ConnBudget. When a
+//	    bound is met, reading pauses. This cannot deadlock: a request takes its
+//	    frame bytes before its decoded bytes, in the order of its connection,
+//	    and what has both runs to its end.
 //	R5  No input makes the server panic; a panic in a handler is logged with
 //	    its stack and closes that connection only.
 //	R6  A peer that is silent, half open or never reads is closed after

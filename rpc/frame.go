@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/bits"
 	"sync"
+	"unsafe"
 )
 
 var (
@@ -21,6 +22,9 @@ const (
 // headBytes is the part of a request that every version has in common: size,
 // key, version, correlation id.
 const headBytes = 12
+
+// keepName bounds the names that a connection keeps.
+const keepName = 255
 
 type head struct {
 	size         int // bytes after the size field; may be negative
@@ -39,10 +43,13 @@ func parseHead(b []byte) head {
 func (c *Conn) parseHeader(q *call) ([]byte, error) {
 	r := reader{b: q.frame}
 	// The client id is never compact, not even in flexible versions (KIP-482).
-	if id := r.string(false); string(id) != c.clientID {
-		c.clientID = string(id)
-	}
 	q.ClientID = c.clientID
+	if id := r.string(false); string(id) != q.ClientID {
+		q.ClientID = string(id)
+		if len(id) <= keepName {
+			c.clientID = q.ClientID
+		}
+	}
 	if q.route.flexible(q.Version) {
 		r.tags()
 	}
@@ -181,6 +188,8 @@ const (
 	maxFrameShift = 24 // 16 MiB
 )
 
+// framePools hold the first byte of a frame each: the class says how long it is,
+// and a pointer goes into an interface without an allocation.
 var framePools [(maxFrameShift - minFrameShift + 1) * 4]sync.Pool
 
 // frameClass returns the class that holds n bytes and its size; -1 for none.
@@ -211,15 +220,14 @@ func allocFrame(n int, pooled bool) []byte {
 	if class < 0 {
 		return make([]byte, n)
 	}
-	if p, ok := framePools[class].Get().(*[]byte); ok {
-		return (*p)[:n]
+	if p, ok := framePools[class].Get().(*byte); ok {
+		return unsafe.Slice(p, size)[:n]
 	}
 	return make([]byte, n, size)
 }
 
 func freeFrame(b []byte) {
 	if class, size := frameClass(cap(b)); class >= 0 && size == cap(b) {
-		b = b[:0]
-		framePools[class].Put(&b)
+		framePools[class].Put(unsafe.SliceData(b))
 	}
 }

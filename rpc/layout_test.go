@@ -52,7 +52,7 @@ func TestLayoutWalksEveryRequest(t *testing.T) {
 			}
 			in := kmsg.RequestForKey(key)
 			in.SetVersion(version)
-			if got := allocated(func() { in.ReadFrom(body) }); got > w.cost && !raceDetector {
+			if got := allocated(func() { in.ReadFrom(body) }); got > w.cost && !RaceDetector {
 				t.Fatalf("%s v%d: decoding %d bytes allocated %d, weighed %d", kmsg.NameForKey(key), version, len(body), got, w.cost)
 			}
 		}
@@ -139,7 +139,7 @@ func (a *attack) array(f *field, depth int) {
 // TestWorstFrames checks R3: whatever a frame within its limit holds, frame and
 // decoded request together stay below four times the limit.
 func TestWorstFrames(t *testing.T) {
-	if raceDetector {
+	if RaceDetector {
 		t.Skip("the race detector allocates more")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -238,7 +238,7 @@ func FuzzDecodeRequest(f *testing.F) {
 			return
 		}
 		// Other goroutines of the fuzzing engine allocate too.
-		if got := allocated(func() { err = r.ReadFrom(body) }); got > cost+64<<10 && !raceDetector {
+		if got := allocated(func() { err = r.ReadFrom(body) }); got > cost+64<<10 && !RaceDetector {
 			t.Errorf("allocated %d, weighed %d", got, cost)
 		}
 		if err == nil {

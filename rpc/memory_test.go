@@ -51,8 +51,8 @@ func TestManyConnections(t *testing.T) {
 		holdConnections(t, addr)
 		return
 	}
-	if testing.Short() {
-		t.Skip("opens 10,100 connections")
+	if testing.Short() || rpc.RaceDetector {
+		t.Skip("opens 10,100 connections and measures memory")
 	}
 	if resident() == 0 {
 		t.Skip("needs /proc")

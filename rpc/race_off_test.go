@@ -2,4 +2,4 @@
 
 package rpc
 
-const raceDetector = false
+const RaceDetector = false

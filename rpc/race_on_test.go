@@ -2,5 +2,5 @@
 
 package rpc
 
-// raceDetector says that allocations are not those of a real build.
-const raceDetector = true
+// RaceDetector says that allocations are not those of a real build.
+const RaceDetector = true

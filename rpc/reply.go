@@ -107,7 +107,7 @@ func (c *Conn) release(q *call) {
 		q.Raw = nil
 	}
 	q.frame = nil
-	c.srv.frames.Release(q.charge)
+	q.budget.Release(q.charge)
 	if q.decoded > 0 {
 		c.srv.decoded.Release(q.decoded)
 	}

@@ -3,6 +3,7 @@ package rpc
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"sync/atomic"
 
@@ -13,6 +14,7 @@ import (
 type route struct {
 	API
 	name    string
+	tagsAt  int16                    // first version whose headers have tags
 	layouts []atomic.Pointer[layout] // by version - Min, learned on first use
 }
 
@@ -31,9 +33,12 @@ func newRoute(a API) (*route, error) {
 	if a.Limit <= 0 {
 		a.Limit = DefaultFrameLimit
 	}
-	r := &route{API: a, name: "API " + strconv.Itoa(int(a.Key))}
+	r := &route{API: a, name: "API " + strconv.Itoa(int(a.Key)), tagsAt: a.Flexible}
 	if known != nil {
 		r.name = kmsg.NameForKey(a.Key)
+		if a.Flexible == 0 {
+			r.tagsAt = firstFlexible(known)
+		}
 	}
 	if !a.Raw {
 		r.layouts = make([]atomic.Pointer[layout], a.Max-a.Min+1)
@@ -43,14 +48,18 @@ func newRoute(a API) (*route, error) {
 
 func (r *route) serves(version int16) bool { return version >= r.Min && version <= r.Max }
 
-// flexible says whether the request header of a version has tags. For unknown
-// versions of ApiVersions it must be right as well: every version from 3 on is.
-func (r *route) flexible(version int16) bool {
-	if q := kmsg.RequestForKey(r.Key); q != nil && r.Flexible == 0 {
-		q.SetVersion(version)
-		return q.IsFlexible()
+// flexible says whether the headers of a version have tags. It holds for unknown
+// versions of ApiVersions too, as a version once flexible stays so.
+func (r *route) flexible(version int16) bool { return version >= r.tagsAt }
+
+// firstFlexible asks kmsg; a key that was never flexible has none.
+func firstFlexible(q kmsg.Request) int16 {
+	for v := int16(0); v <= q.MaxVersion(); v++ {
+		if q.SetVersion(v); q.IsFlexible() {
+			return v
+		}
 	}
-	return version >= r.Flexible
+	return math.MaxInt16
 }
 
 // layout returns what weigh needs. Two goroutines may learn the same one at the

@@ -37,7 +37,7 @@ type ServerConfig struct {
 	// default 30 s.
 	HandshakeTimeout time.Duration
 	// ReadStall closes a connection that began a frame and then sent less than
-	// 64 KiB of it for so long; default 30 s. Its frame holds memory budget
+	// 64 KiB of it for so long; default 10 s. Its frame holds memory budget
 	// meanwhile.
 	ReadStall time.Duration
 	// WriteStall closes a connection whose peer took less than 256 KiB of a
@@ -49,7 +49,9 @@ type ServerConfig struct {
 	// polls.
 	Linger time.Duration
 	// MemoryBudget bounds the bytes of all request frames that were read and not
-	// yet answered; default 256 MiB. It is raised to the largest API limit.
+	// yet answered; default 256 MiB. A quarter of it is kept for frames of at
+	// most 64 KiB, so that heartbeats get through while large ones wait for the
+	// store or for a slow sender. It is raised to hold the largest API limit.
 	MemoryBudget int64
 	// DecodeBudget bounds the bytes of their decoded forms; default
 	// MemoryBudget. It is raised to three times the largest limit of a decoded
@@ -91,7 +93,7 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	}
 	def(&c.IdleTimeout, 10*time.Minute)
 	def(&c.HandshakeTimeout, 30*time.Second)
-	def(&c.ReadStall, 30*time.Second)
+	def(&c.ReadStall, 10*time.Second)
 	def(&c.WriteStall, time.Minute)
 	def(&c.Linger, time.Second)
 	if c.Logger == nil {
@@ -103,6 +105,7 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	if c.MemoryBudget <= 0 {
 		c.MemoryBudget = 256 << 20
 	}
+	c.MemoryBudget = max(c.MemoryBudget, 4*2*smallFrame) // room for one small frame
 	if c.DecodeBudget <= 0 {
 		c.DecodeBudget = c.MemoryBudget
 	}
@@ -119,7 +122,8 @@ type Server struct {
 	cfg     ServerConfig
 	log     *slog.Logger
 	routes  map[int16]*route
-	frames  *semaphore.Weighted // MemoryBudget
+	large   *semaphore.Weighted // three quarters of MemoryBudget
+	small   *semaphore.Weighted // the rest
 	decoded *semaphore.Weighted // DecodeBudget
 	start   time.Time
 	lastID  atomic.Uint64
@@ -155,7 +159,7 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 			return nil, fmt.Errorf("check API %d (%s): listed twice", a.Key, kmsg.NameForKey(a.Key))
 		}
 		s.routes[a.Key] = r
-		cfg.MemoryBudget = max(cfg.MemoryBudget, frameCost(r.Limit))
+		cfg.MemoryBudget = max(cfg.MemoryBudget, 2*frameCost(r.Limit))
 		if !a.Raw {
 			cfg.DecodeBudget = max(cfg.DecodeBudget, decodeLimit(r.Limit))
 		}
@@ -164,7 +168,8 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 		cfg.ConnBudget = cfg.MemoryBudget / 4
 	}
 	s.cfg = cfg
-	s.frames = semaphore.NewWeighted(cfg.MemoryBudget)
+	s.small = semaphore.NewWeighted(cfg.MemoryBudget / 4)
+	s.large = semaphore.NewWeighted(cfg.MemoryBudget - cfg.MemoryBudget/4)
 	s.decoded = semaphore.NewWeighted(cfg.DecodeBudget)
 	return s, nil
 }
@@ -222,7 +227,7 @@ func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 		return
 	}
 	defer s.untrack(c)
-	c.serve()
+	c.serve(ctx)
 }
 
 // Shutdown stops accepting and reading, lets requests that were read be
@@ -273,6 +278,17 @@ func (s *Server) Conns() int {
 
 // APIs are the rows of the table, in no particular order.
 func (s *Server) APIs() []API { return s.cfg.APIs }
+
+// smallFrame is the largest frame that takes from the small budget.
+const smallFrame = 64 << 10
+
+// budget is what a frame of size bytes takes from.
+func (s *Server) budget(size int) *semaphore.Weighted {
+	if size <= smallFrame {
+		return s.small
+	}
+	return s.large
+}
 
 func (s *Server) drain() []*Conn {
 	s.drainOnce.Do(func() { close(s.draining) })

@@ -433,215 +433,32 @@ func TestThrottleMutes(t *testing.T) {
 	})
 }
 
-// TestOverdueConnectionsClose: R6, each limit on virtual time.
-func TestOverdueConnectionsClose(t *testing.T) {
-	cfg := rpc.ServerConfig{
-		APIs: []rpc.API{echoAPI()}, IdleTimeout: time.Minute, HandshakeTimeout: 20 * time.Second,
-		ReadStall: 8 * time.Second, WriteStall: 12 * time.Second,
+func TestThrottleFieldIsSet(t *testing.T) {
+	api := metadataAPI()
+	inner := api.Handle
+	api.Handle = func(ctx context.Context, r *rpc.Request) rpc.Response {
+		resp := inner(ctx, r)
+		resp.Throttle = 250 * time.Millisecond
+		return resp
 	}
-	hello := frame(keyEcho, 0, 0, []byte("hello"))
-	for name, test := range map[string]struct {
-		do   func(t *testing.T, c net.Conn)
-		want time.Duration
-	}{
-		"silent after connecting": {func(*testing.T, net.Conn) {}, cfg.HandshakeTimeout},
-		"idle after a request":    {func(t *testing.T, c net.Conn) { c.Write(hello); readReply(t, c) }, cfg.IdleTimeout},
-		"stalled in a head":       {func(_ *testing.T, c net.Conn) { c.Write(hello[:7]) }, cfg.ReadStall},
-		"stalled in a body":       {func(_ *testing.T, c net.Conn) { c.Write(hello[:len(hello)-1]) }, cfg.ReadStall},
-		"never reads":             {func(_ *testing.T, c net.Conn) { c.Write(hello) }, cfg.WriteStall},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newServer(t, cfg)
-				client, server := net.Pipe()
-				start := time.Now()
-				var took time.Duration
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					s.ServeConn(t.Context(), server)
-					took = time.Since(start)
-				}()
-				test.do(t, client)
-				<-done
-				if took < test.want || took > test.want+3*time.Second {
-					t.Errorf("closed after %v, want %v", took, test.want)
-				}
-			})
-		})
+	c := dial(t, listen(t, newServer(t, rpc.ServerConfig{APIs: []rpc.API{api}})))
+	req := kmsg.NewPtrMetadataRequest()
+	req.Version = 9
+	resp, err := c.Do(t.Context(), req)
+	if err != nil || resp.(*kmsg.MetadataResponse).ThrottleMillis != 250 {
+		t.Errorf("%+v, %v", resp, err)
 	}
 }
 
-// TestBusyIsNotIdle: a request in flight (a long poll) keeps its connection.
-func TestBusyIsNotIdle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, rpc.ServerConfig{IdleTimeout: time.Second, APIs: []rpc.API{{Key: keyEcho, Raw: true, Handle: func(ctx context.Context, r *rpc.Request) rpc.Response {
-			time.Sleep(time.Hour)
-			return echo(ctx, r)
-		}}}})
-		c := rpc.NewClient(pipe(t, s), rpc.ClientConfig{})
-		defer c.Close()
-		if _, err := c.Call(t.Context(), keyEcho, 0, nil); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// TestShutdownFinishesWhatWasRead: a request in flight is answered, then the
-// connection closes, and no new one is accepted.
-func TestShutdownFinishesWhatWasRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, rpc.ServerConfig{APIs: []rpc.API{{Key: keyEcho, Raw: true, Handle: func(ctx context.Context, r *rpc.Request) rpc.Response {
-			time.Sleep(10 * time.Second)
-			return echo(ctx, r)
-		}}}})
-		c := rpc.NewClient(pipe(t, s), rpc.ClientConfig{})
-		defer c.Close()
-		idle := pipe(t, s)
-		reply := make(chan error, 3)
-		for range 3 {
-			go func() {
-				_, err := c.Call(t.Context(), keyEcho, 0, nil)
-				reply <- err
-			}()
-		}
-		synctest.Wait()
-		if err := s.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-		for range 3 {
-			if err := <-reply; err != nil {
-				t.Errorf("a request that was read: %v", err)
-			}
-		}
-		if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("idle connection: %v", err)
-		}
-		if _, err := pipe(t, s).Read(make([]byte, 1)); err != io.EOF {
-			t.Errorf("new connection: %v", err)
-		}
-	})
-}
-
-func TestShutdownIsCutOffByItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(t, rpc.ServerConfig{APIs: []rpc.API{{Key: keyEcho, Raw: true, Handle: func(ctx context.Context, r *rpc.Request) rpc.Response {
-			<-ctx.Done()
-			return echo(ctx, r)
-		}}}})
-		c := rpc.NewClient(pipe(t, s), rpc.ClientConfig{})
-		defer c.Close()
-		go c.Call(t.Context(), keyEcho, 0, nil)
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		start := time.Now()
-		if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 5*time.Second {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
-	})
-}
-
-// TestLeavingPeerIsServed: what a client sent before it closed is still done,
-// but its long polls end after Linger.
-func TestLeavingPeerIsServed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var done, cut atomic.Int32
-		s := newServer(t, rpc.ServerConfig{Linger: 2 * time.Second, APIs: []rpc.API{{Key: keyEcho, Raw: true, Handle: func(ctx context.Context, r *rpc.Request) rpc.Response {
-			select {
-			case <-time.After(time.Duration(r.Raw[0]) * time.Second):
-				done.Add(1)
-			case <-ctx.Done():
-				cut.Add(1)
-			}
-			return rpc.Response{Nothing: true}
-		}}}})
-		c := pipe(t, s)
-		start := time.Now()
-		for i, seconds := range []byte{0, 1, 60, 0} {
-			c.Write(frame(keyEcho, 0, int32(i), []byte{seconds}))
-		}
-		c.Close()
-		for s.Conns() > 0 {
-			time.Sleep(100 * time.Millisecond)
-		}
-		if done.Load() != 2 || cut.Load() != 1 || time.Since(start) > 3*time.Second {
-			t.Errorf("%d done, %d cut after %v", done.Load(), cut.Load(), time.Since(start))
-		}
-	})
-}
-
-// TestMemoryBudget: R4. Readers pause at the budget, and everyone gets through.
-func TestMemoryBudget(t *testing.T) {
-	const body = 1 << 20
-	var held, most atomic.Int64
-	s := newServer(t, rpc.ServerConfig{MemoryBudget: 8 << 20, APIs: []rpc.API{{Key: keyEcho, Raw: true, Limit: 2 << 20,
-		Begin: func(_ context.Context, r *rpc.Request) func(context.Context) rpc.Response {
-			n := held.Add(int64(len(r.Raw)))
-			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
-			}
-			return func(context.Context) rpc.Response {
-				time.Sleep(time.Millisecond)
-				return rpc.Response{Buffers: net.Buffers{{1}}, Release: func() { held.Add(-int64(len(r.Raw))) }}
-			}
-		}}}})
-	addr := listen(t, s)
-	var calls sync.WaitGroup
-	for range 20 {
-		c := dial(t, addr)
-		for range 5 {
-			calls.Go(func() {
-				if _, err := c.Call(t.Context(), keyEcho, 0, make([]byte, body)); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-	}
-	calls.Wait()
-	if most.Load() > 8<<20 || most.Load() < 2<<20 {
-		t.Errorf("%d bytes were held at most", most.Load())
-	}
-}
-
-func TestConnInflight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var begun atomic.Int32
-		release := make(chan struct{})
-		s := newServer(t, rpc.ServerConfig{ConnInflight: 3, APIs: []rpc.API{{Key: keyEcho, Raw: true,
-			Begin: func(context.Context, *rpc.Request) func(context.Context) rpc.Response {
-				begun.Add(1)
-				return func(context.Context) rpc.Response { <-release; return rpc.Response{Buffers: net.Buffers{{1}}} }
-			}}}})
-		c := rpc.NewClient(pipe(t, s), rpc.ClientConfig{})
-		defer c.Close()
-		var calls sync.WaitGroup
-		for range 10 {
-			calls.Go(func() { c.Call(t.Context(), keyEcho, 0, nil) })
-		}
-		synctest.Wait()
-		if n := begun.Load(); n != 3 {
-			t.Errorf("%d requests begun, bound is 3", n)
-		}
-		close(release)
-		calls.Wait()
-		if n := begun.Load(); n != 10 {
-			t.Errorf("%d of 10 requests begun in the end", n)
-		}
-	})
-}
-
-func TestMaxConns(t *testing.T) {
-	s := newServer(t, rpc.ServerConfig{MaxConns: 1, APIs: []rpc.API{echoAPI()}})
-	addr := listen(t, s)
-	first := dial(t, addr)
-	if _, err := first.Call(t.Context(), keyEcho, 0, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := dial(t, addr).Call(t.Context(), keyEcho, 0, nil); !errors.Is(err, rpc.ErrDisconnected) {
-		t.Errorf("second connection: %v", err)
-	}
-	if _, err := first.Call(t.Context(), keyEcho, 0, nil); err != nil {
-		t.Errorf("first connection afterwards: %v", err)
+// TestForgottenResponseCloses: a Kafka client must never get an empty body.
+func TestForgottenResponseCloses(t *testing.T) {
+	api := metadataAPI()
+	api.Handle = func(context.Context, *rpc.Request) rpc.Response { return rpc.Response{} }
+	c := dial(t, listen(t, newServer(t, rpc.ServerConfig{APIs: []rpc.API{api}})))
+	req := kmsg.NewPtrMetadataRequest()
+	req.Version = 9
+	if _, err := c.Do(t.Context(), req); !errors.Is(err, rpc.ErrDisconnected) {
+		t.Error(err)
 	}
 }
 

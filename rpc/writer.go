@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"encoding/binary"
+	"fmt"
+	"math"
 	"net"
 	"sync"
 
@@ -44,6 +46,9 @@ func (w *writer) reply(q *call, resp Response) (int, error) {
 		return 0, resp.CloseErr
 	case resp.Nothing:
 		return 0, nil
+	case resp.Body == nil && resp.Buffers == nil && q.Key < InternalKey:
+		w.conn.srv.log.Error("handler returned no response", "api", q.route.name)
+		return 0, fmt.Errorf("no response to %s", q.route.name)
 	}
 	defer w.conn.writing.Store(0)
 	p := replyPool.Get().(*[]byte)
@@ -58,7 +63,7 @@ func (w *writer) reply(q *call, resp Response) (int, error) {
 		b = append(b, 0) // no tagged fields
 	}
 	if resp.Body != nil {
-		b = q.appendBody(b, resp.Body)
+		b = q.appendBody(b, &resp)
 	}
 	*p = b
 	n := len(b)
@@ -75,13 +80,17 @@ func (w *writer) reply(q *call, resp Response) (int, error) {
 	return n, w.join(b, resp.Buffers)
 }
 
-func (q *call) appendBody(b []byte, body kmsg.Response) []byte {
+// appendBody encodes a body at the version that was asked for.
+func (q *call) appendBody(b []byte, resp *Response) []byte {
 	version := q.Version
 	if q.Unsupported {
 		version = 0
 	}
-	body.SetVersion(version)
-	return body.AppendTo(b)
+	if t, ok := resp.Body.(kmsg.SetThrottleResponse); ok && resp.Throttle > 0 {
+		t.SetThrottle(int32(min(resp.Throttle.Milliseconds(), math.MaxInt32)))
+	}
+	resp.Body.SetVersion(version)
+	return resp.Body.AppendTo(b)
 }
 
 // write writes one buffer in pieces, so that the reaper sees progress.
