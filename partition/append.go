@@ -66,8 +66,12 @@ func (p *Partition) AppendChecked(c Checked) (Appended, error) {
 			return p.duplicate(dup, out), nil
 		}
 	}
+	if c.Batch.Transactional() {
+		p.unsettled.Store(true) // before a reader can see it
+	}
 	commit, err := p.log.Append(c.Batch)
 	if err != nil {
+		p.unsettled.Store(p.state.unsettled())
 		return Appended{}, p.logError("append to", err)
 	}
 	out.Base, out.Commit = commit.Base, commit
@@ -83,9 +87,7 @@ func (p *Partition) observe(info commitlog.BatchInfo, c Checked, commit commitlo
 		return
 	}
 	p.state.producers[info.ProducerID].idleSince = c.now
-	stable := p.log.Bounds().Stable
-	p.state.Settle(stable)
-	p.pending.settle(stable)
+	p.settle(p.log.Bounds().Stable)
 	if !c.Batch.Control() {
 		p.pending.add(commit)
 	}

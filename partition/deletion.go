@@ -26,7 +26,9 @@ func (s *Set) doom(part metadata.Partition) {
 		d = &doomed{logs: make(map[int32]commitlog.ID)}
 		s.hosting.doomed[part.Topic] = d
 	}
-	d.logs[part.Number] = part.ID()
+	if _, ok := d.logs[part.Number]; !ok {
+		d.logs[part.Number], d.done = part.ID(), false // also one that a dead owner left us
+	}
 }
 
 // reapTopics deletes topics: once every partition of one is closed here, its
@@ -55,13 +57,32 @@ func (s *Set) reapReady(ctx context.Context) error {
 		return nil
 	}
 	gone := &metadatapb.TopicsGone{}
+	img := s.cfg.Meta.Image()
 	for topic, logs := range ready {
 		for _, id := range logs {
 			if err := s.removeLog(ctx, id); err != nil {
 				return err
 			}
 		}
-		gone.TopicIds = append(gone.TopicIds, topic[:])
+		if _, ok := img.TopicByID(topic); ok { // else nobody waits for us
+			gone.TopicIds = append(gone.TopicIds, topic[:])
+		}
+	}
+	if err := s.submitGone(ctx, gone); err != nil {
+		return err
+	}
+	s.hosting.mu.Lock()
+	defer s.hosting.mu.Unlock()
+	for topic := range ready {
+		s.hosting.doomed[topic].done = true
+	}
+	return nil
+}
+
+// submitGone tells the cluster, if there is something to tell.
+func (s *Set) submitGone(ctx context.Context, gone *metadatapb.TopicsGone) error {
+	if len(gone.TopicIds) == 0 {
+		return nil
 	}
 	r, err := s.cfg.Meta.SubmitOwn(ctx, &metadatapb.Command{Body: &metadatapb.Command_TopicsGone{TopicsGone: gone}})
 	if err != nil {
@@ -69,11 +90,6 @@ func (s *Set) reapReady(ctx context.Context) error {
 	}
 	if r.Err != nil {
 		return fmt.Errorf("submit TopicsGone: %w", r.Err)
-	}
-	s.hosting.mu.Lock()
-	defer s.hosting.mu.Unlock()
-	for topic := range ready {
-		s.hosting.doomed[topic].done = true
 	}
 	return nil
 }

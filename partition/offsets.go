@@ -86,7 +86,8 @@ func (p *Partition) OffsetFor(ctx context.Context, timestamp int64, isolation Is
 
 // search finds the first record from the batch at base on, and from the log's
 // start, that has at least the timestamp wanted of its batch. It seldom looks
-// beyond the first batch: only where that one's match was trimmed off.
+// beyond the first batch: only where that one's match was trimmed off. Markers
+// count as records, as in Kafka.
 func (p *Partition) search(ctx context.Context, base, limit commitlog.Offset, want func(commitlog.Batch) int64) (OffsetResult, error) {
 	start := p.Start()
 	from := max(base, start)
@@ -99,7 +100,7 @@ func (p *Partition) search(ctx context.Context, base, limit commitlog.Offset, wa
 		for b := range batches(r) {
 			next = b.LastOffset() + 1
 			ts := want(b)
-			if b.MaxTimestamp() < ts || b.Control() {
+			if b.MaxTimestamp() < ts {
 				continue
 			}
 			out, found, err := searchBatch(b, ts, start)

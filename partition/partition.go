@@ -65,6 +65,9 @@ type Partition struct {
 	start   atomic.Int64
 	closed  atomic.Bool
 	watches watchList
+	// unsettled is state.unsettled(), or true while a transactional batch is
+	// being appended: readers of a log without transactions need no mu.
+	unsettled atomic.Bool
 
 	mu      sync.Mutex
 	state   State
@@ -120,7 +123,7 @@ func (p *Partition) recover(ctx context.Context) error {
 	p.epochStart = bounds.End
 	p.state = *s
 	p.cut(bounds.Start)
-	p.state.Settle(bounds.Stable)
+	p.settle(bounds.Stable)
 	return nil
 }
 
@@ -178,12 +181,24 @@ func (p *Partition) LastStable() commitlog.Offset {
 
 // stable reads the log's bounds and the LSO that belongs to them.
 func (p *Partition) stable() (commitlog.Bounds, commitlog.Offset) {
+	// In this order: a transaction that has a batch below these bounds was
+	// noted before its batch was appended, or has ended and is settled.
+	if b := p.log.Bounds(); !p.unsettled.Load() {
+		return b, b.Stable
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// Under mu, so that no marker comes in between the two.
 	b := p.log.Bounds()
-	p.state.Settle(b.Stable)
+	p.settle(b.Stable)
 	return b, p.state.FirstUnstable(b.Stable)
+}
+
+// settle forgets what only matters until it is stable. mu is held, or p not
+// yet shared.
+func (p *Partition) settle(stable commitlog.Offset) {
+	p.state.Settle(stable)
+	p.pending.settle(stable)
+	p.unsettled.Store(p.state.unsettled())
 }
 
 // Bytes is the size of the log, approximately.

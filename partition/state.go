@@ -164,6 +164,9 @@ func (s *State) FirstUnstable(stable commitlog.Offset) commitlog.Offset {
 	return first
 }
 
+// unsettled says whether a transaction may hold the LSO back.
+func (s *State) unsettled() bool { return len(s.open)+len(s.closed) > 0 }
+
 // Settle forgets what only matters until it is stable.
 func (s *State) Settle(stable commitlog.Offset) {
 	if len(s.closed) == 0 {
@@ -196,7 +199,9 @@ func (s *State) Aborted(from, to commitlog.Offset) []AbortedTxn {
 // deleted).
 func (s *State) Cut(start commitlog.Offset) {
 	i, _ := slices.BinarySearchFunc(s.aborted, start, func(t AbortedTxn, o commitlog.Offset) int { return cmp.Compare(t.Last, o) })
-	s.aborted = slices.Clone(s.aborted[i:])
+	if i > 0 {
+		s.aborted = slices.Clone(s.aborted[i:])
+	}
 	keep := 0
 	for keep+1 < len(s.epochs) && s.epochs[keep+1].Start <= start {
 		keep++

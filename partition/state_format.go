@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -100,9 +101,9 @@ func DecodeState(b []byte) (*State, error) {
 
 // ordered checks what lookups rely on.
 func (s *State) ordered() bool {
-	return slices.IsSortedFunc(s.epochs, func(a, b EpochStart) int { return int(a.Epoch) - int(b.Epoch) }) &&
-		slices.IsSortedFunc(s.open, func(a, b openTxn) int { return int(a.first - b.first) }) &&
-		slices.IsSortedFunc(s.aborted, func(a, b AbortedTxn) int { return int(a.Last - b.Last) })
+	return slices.IsSortedFunc(s.epochs, func(a, b EpochStart) int { return cmp.Compare(a.Epoch, b.Epoch) }) &&
+		slices.IsSortedFunc(s.open, func(a, b openTxn) int { return cmp.Compare(a.first, b.first) }) &&
+		slices.IsSortedFunc(s.aborted, func(a, b AbortedTxn) int { return cmp.Compare(a.Last, b.Last) })
 }
 
 // stateDecoder reads varints and remembers the first failure.
