@@ -3,7 +3,9 @@ package broker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +13,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"ponor/broker"
 	"ponor/commitlog"
+	"ponor/commitlog/memlog"
 	"ponor/internal/kbatch"
 	"ponor/metadata"
 	"ponor/rpc"
@@ -249,16 +253,72 @@ func TestProducePipelines(t *testing.T) {
 	}
 }
 
-// ErrBackpressure parks and then is a code that the client retries.
-func TestProduceOverBudgetIsRetriable(t *testing.T) {
-	c := newCluster(t)
-	c.store.Fail(commitlog.ErrUnavailable)
-	id := c.topic("t", 1)
-	p := c.dial().produce(9, "t", id, 0, batch("x"))
-	isCode(t, "storage fails", p.ErrorCode, kerr.KafkaStorageError)
-	if !kerr.IsRetriable(kerr.ErrorForCode(p.ErrorCode)) || p.ErrorMessage == nil {
-		t.Error("a failing store must be a retriable error with its reason")
+// failingStore has logs that refuse every append.
+type failingStore struct {
+	commitlog.Store
+	err error
+}
+
+type failingLog struct {
+	commitlog.Log
+	err error
+}
+
+func (s failingStore) Open(ctx context.Context, id commitlog.ID, epoch commitlog.Epoch, o commitlog.Options) (commitlog.Log, error) {
+	l, err := s.Store.Open(ctx, id, epoch, o)
+	return failingLog{l, s.err}, err
+}
+
+func (l failingLog) Append(commitlog.Batch) (commitlog.Commit, error) {
+	return commitlog.Commit{}, l.err
+}
+
+// What the medium cannot take is a code that clients retry, with the reason.
+func TestProduceWhenTheMediumRefuses(t *testing.T) {
+	for _, tc := range []struct {
+		err  error
+		want *kerr.Error
+	}{
+		{fmt.Errorf("%w: bucket answers 503 for 4s", commitlog.ErrUnavailable), kerr.KafkaStorageError},
+		{commitlog.ErrBackpressure, kerr.NotEnoughReplicas},
+		{commitlog.ErrFenced, kerr.NotLeaderForPartition},
+		{commitlog.ErrClosed, kerr.NotLeaderForPartition},
+	} {
+		t.Run(tc.want.Message, func(t *testing.T) {
+			c := newCluster(t, func(c *cluster, cfg *broker.Config) {
+				c.media, cfg.Park = failingStore{c.store, tc.err}, 20*time.Millisecond
+			})
+			id := c.topic("t", 1)
+			p := c.dial().produce(9, "t", id, 0, batch("x"))
+			isCode(t, "produce", p.ErrorCode, tc.want)
+			is(t, "retriable", kerr.IsRetriable(kerr.ErrorForCode(p.ErrorCode)), true)
+			if p.ErrorMessage == nil || !strings.Contains(*p.ErrorMessage, tc.err.Error()) {
+				t.Errorf("the message does not give the reason: %v", p.ErrorMessage)
+			}
+		})
 	}
+}
+
+// A full append budget is waited for before the producer hears of it.
+func TestProduceParksUntilThereIsRoom(t *testing.T) {
+	store := memlog.New(memlog.Config{Budget: 100})
+	c := newCluster(t, func(c *cluster, cfg *broker.Config) { c.media, cfg.Park = store, time.Minute })
+	id := c.topic("t", 1)
+	store.Hold()
+	first, second := make(chan int16, 1), make(chan int16, 1)
+	go func() { first <- c.dial().produce(9, "t", id, 0, batch("a")).ErrorCode }()
+	for part, _ := c.Get(id, 0); part.End() == 0; {
+		time.Sleep(time.Millisecond)
+	}
+	go func() { second <- c.dial().produce(9, "t", id, 0, batch("b")).ErrorCode }()
+	select {
+	case <-second:
+		t.Fatal("answered although there is no room")
+	case <-time.After(50 * time.Millisecond):
+	}
+	store.Release()
+	isCode(t, "first", <-first, nil)
+	isCode(t, "second", <-second, nil)
 }
 
 // A partition that is about to open is waited for.

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/broker"
+	"ponor/commitlog"
 	"ponor/commitlog/memlog"
 	"ponor/controller"
 	"ponor/internal/kbatch"
@@ -32,14 +33,17 @@ const clusterID = "bWVhc3VyZS1vZi10aW1lLQ"
 type cluster struct {
 	t     testing.TB
 	store *memlog.Store
+	media commitlog.Store // store, or a decorator of it
 	*broker.Broker
-	addr string
-	self metadata.Incarnation
+	server *rpc.Server
+	piped  bool // no listener: clients come through pipes, for synctest
+	addr   string
+	self   metadata.Incarnation
 
 	mu       sync.Mutex
 	img      *metadata.Image
 	changed  chan struct{}
-	seq      uint64
+	seq      map[metadata.Incarnation]uint64
 	ids      int64
 	parts    map[partKey]*partition.Partition
 	opening  map[partKey]bool // Get answers ErrOpening
@@ -51,18 +55,28 @@ type partKey struct {
 	number int32
 }
 
-// newCluster starts a broker on loopback; edit changes its Config.
-func newCluster(t testing.TB, edit ...func(*broker.Config)) *cluster {
+// newCluster starts a broker on loopback; edit changes it before.
+func newCluster(t testing.TB, edit ...func(*cluster, *broker.Config)) *cluster {
 	t.Helper()
 	c := &cluster{
 		t: t, store: memlog.New(memlog.Config{}), img: metadata.Empty(), changed: make(chan struct{}), ids: 1000,
 		parts: make(map[partKey]*partition.Partition), opening: make(map[partKey]bool),
+		seq: make(map[metadata.Incarnation]uint64),
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	c.media = c.store
+	cfg := broker.Config{NodeID: 1, Meta: c, Admin: c, Partitions: c, StoreName: "mem://test"}
+	for _, f := range edit {
+		f(c, &cfg)
 	}
-	c.addr = l.Addr().String()
+	var l net.Listener
+	c.addr = "127.0.0.1:9092"
+	if !c.piped {
+		var err error
+		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		c.addr = l.Addr().String()
+	}
 	c.must(&metadatapb.Command{Body: &metadatapb.Command_InitCluster{InitCluster: &metadatapb.InitCluster{ClusterId: clusterID, Generation: 1}}})
 	for id := range int32(3) {
 		inc := c.register(id+1, "zone-"+strconv.Itoa(int(id)))
@@ -70,23 +84,18 @@ func newCluster(t testing.TB, edit ...func(*broker.Config)) *cluster {
 			c.self = inc
 		}
 	}
-	cfg := broker.Config{NodeID: 1, Meta: c, Admin: c, Partitions: c, StoreName: "mem://test"}
-	for _, f := range edit {
-		f(&cfg)
-	}
 	c.Broker = broker.New(cfg)
-	s, err := rpc.NewServer(rpc.ServerConfig{APIs: c.APIs("PLAINTEXT")})
-	if err != nil {
+	var err error
+	if c.server, err = rpc.NewServer(rpc.ServerConfig{APIs: c.APIs("PLAINTEXT")}); err != nil {
 		t.Fatal(err)
 	}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		_ = s.Serve(context.Background(), l)
-	}()
+	var served sync.WaitGroup
+	if l != nil {
+		served.Go(func() { _ = c.server.Serve(context.Background(), l) })
+	}
 	t.Cleanup(func() {
-		s.Close()
-		<-served
+		c.server.Close()
+		served.Wait()
 	})
 	return c
 }
@@ -168,7 +177,7 @@ func (c *cluster) Get(topic metadata.TopicID, number int32) (*partition.Partitio
 		return c.parts[k], nil
 	}
 	open, err := partition.Open(context.Background(), partition.Config{
-		ID: p.ID(), Epoch: p.Epoch, Store: c.store,
+		ID: p.ID(), Epoch: p.Epoch, Store: c.media,
 		Settings: func() metadata.TopicSettings { return c.Image().TopicSettings(p.TopicName) },
 	})
 	if err != nil {
@@ -344,20 +353,39 @@ func (c *cluster) topic(name string, n int32, configs ...string) metadata.TopicI
 	return r[0].ID
 }
 
-// move hands a partition to another broker, by ending this one's incarnation
-// for it.
+// move has the owner of a partition hand it to another broker.
 func (c *cluster) move(topic metadata.TopicID, number int32, to metadata.BrokerID) {
 	c.t.Helper()
 	img := c.Image()
 	p, _ := img.Partition(topic, number)
 	target, _ := img.Broker(to)
 	c.mu.Lock()
-	c.seq++
-	seq := c.seq
+	c.seq[p.Owner]++
+	seq := c.seq[p.Owner]
 	c.mu.Unlock()
-	c.must(&metadatapb.Command{From: c.self.Proto(), CmdSeq: seq, Body: &metadatapb.Command_Flip{Flip: &metadatapb.Flip{Streams: []*metadatapb.FlipStream{{
+	c.must(&metadatapb.Command{From: p.Owner.Proto(), CmdSeq: seq, Body: &metadatapb.Command_Flip{Flip: &metadatapb.Flip{Streams: []*metadatapb.FlipStream{{
 		Stream: uint64(p.Stream), Epoch: int32(p.Epoch), End: int64(p.End), Target: target.Incarnation.Proto(),
 	}}}}})
+}
+
+// deleteTopic is the command that deletes a topic.
+func deleteTopic(id metadata.TopicID) *metadatapb.Command {
+	return &metadatapb.Command{Body: &metadatapb.Command_DeleteTopic{DeleteTopic: &metadatapb.DeleteTopic{TopicId: id[:]}}}
+}
+
+// bumpEpoch gives a partition to this broker anew, at a newer epoch.
+func (c *cluster) bumpEpoch(topic metadata.TopicID, number int32) {
+	c.t.Helper()
+	c.move(topic, number, 2)
+	c.move(topic, number, c.self.Broker)
+}
+
+// clientAppend are the options of a Produce request, abort the marker that
+// aborts a producer's transaction.
+func (c *cluster) clientAppend() partition.AppendOptions { return partition.AppendOptions{} }
+
+func (c *cluster) abort(producer int64, epoch int16) partition.Marker {
+	return partition.Marker{ProducerID: producer, ProducerEpoch: epoch}
 }
 
 // fence ends a broker's incarnation.
@@ -375,7 +403,15 @@ type client struct {
 
 func (c *cluster) dial() *client {
 	c.t.Helper()
-	cl, err := rpc.Dial(context.Background(), new(net.Dialer).DialContext, c.addr, rpc.ClientConfig{ClientID: "test"})
+	cfg := rpc.ClientConfig{ClientID: "test"}
+	if c.piped {
+		ours, theirs := net.Pipe()
+		go c.server.ServeConn(context.Background(), theirs)
+		cl := rpc.NewClient(ours, cfg)
+		c.t.Cleanup(func() { _ = cl.Close() })
+		return &client{c.t, cl}
+	}
+	cl, err := rpc.Dial(context.Background(), new(net.Dialer).DialContext, c.addr, cfg)
 	if err != nil {
 		c.t.Fatal(err)
 	}
