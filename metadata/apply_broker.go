@@ -179,6 +179,11 @@ func (e *edit) sealed(c *metadatapb.Sealed) (Result, *Error) {
 		// and took the gap for the end.
 		return Result{}, alarm(ErrBelowTrim, "%s sealed at %d, its trim is %d", inc, c.GetEnd(), w.Trim)
 	}
+	if object, ok := e.referencedFrom(inc, c.GetEnd()); ok {
+		// obj-1, slot-5: an extent is committed of a slot that was durable with
+		// all before it, so a fence at or below it means that slots were lost.
+		return Result{}, alarm(ErrConflict, "%s sealed at %d, but %s is referenced", inc, c.GetEnd(), object)
+	}
 	g := grant{seals: inc, sealLow: w.Trim, sealEnd: c.GetEnd()}
 	found := make(map[commitlog.StreamID]Extent, len(c.GetStreams()))
 	var r Result
@@ -207,10 +212,24 @@ func (e *edit) sealed(c *metadatapb.Sealed) (Result, *Error) {
 			next.End = x.End // cmd-5: the next epoch starts here
 			next.Extents = withExtents(p.Extents, []Extent{x}, p.Start)
 		}
-		next.opened()
+		if e.Live(next.Owner) { // a dead one did not live to see it, so it never opens
+			next.opened()
+		}
 		e.put(p, &next)
 	}
 	return r, nil
+}
+
+// referencedFrom finds the first slot of a WAL, from a number on, that an extent
+// names. Names of one WAL's slots follow each other in the order of numbers.
+func (e *edit) referencedFrom(inc Incarnation, slot uint64) (object string, found bool) {
+	from := ObjectName{Kind: WALSlot, Creator: inc, Number: slot}.String()
+	last := ObjectName{Kind: WALSlot, Creator: inc, Number: math.MaxUint64}.String()
+	e.refs.Ascend(from, func(name string, _ int) bool {
+		object, found = name, name <= last
+		return false
+	})
+	return object, found
 }
 
 // sealedStream checks one stream of a Sealed. Streams of deleted topics are

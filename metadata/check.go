@@ -183,7 +183,7 @@ func (c *checker) ownership(p *Partition) error {
 			return fmt.Errorf("M7: waits for %s, which is not fenced and unsealed", u)
 		}
 	}
-	if owner.State == Fenced && p.Openable() && !p.gone {
+	if owner.State == Fenced && p.couldOpen() && !p.gone && p.Openable() {
 		return fmt.Errorf("M7: owner %s is dead and unsealed and may have opened it, but it waits for nothing", p.Owner)
 	}
 	if p.gone && !p.Deleting || p.Deleting && !p.gone && owner.State != Active {
@@ -257,7 +257,7 @@ func (c *checker) history(p *Partition) error {
 			return fmt.Errorf("M6: history %v at epoch %d, end %d", h, p.Epoch, p.End)
 		}
 	}
-	if p.Openable() && (len(h) == 0 || h[len(h)-1].Epoch != p.Epoch) {
+	if p.Openable() && !p.couldOpen() && c.img.Live(p.Owner) {
 		return fmt.Errorf("M6: it is open, but history %v does not say where epoch %d began", h, p.Epoch)
 	}
 	return nil

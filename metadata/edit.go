@@ -198,7 +198,14 @@ func (p *Partition) opened() {
 	if !p.Openable() {
 		return
 	}
-	if n := len(p.History); n == 0 || p.History[n-1].Epoch != p.Epoch {
+	if !p.couldOpen() {
 		p.History = withEpoch(p.History, p.Epoch, p.End)
 	}
+}
+
+// couldOpen says that the owner was alive when nothing older was unsealed, so
+// that its WAL may hold records of the stream.
+func (p *Partition) couldOpen() bool {
+	n := len(p.History)
+	return n > 0 && p.History[n-1].Epoch == p.Epoch
 }

@@ -168,6 +168,20 @@ func TestCmd4SealedBelowTheTrimIsRefused(t *testing.T) {
 	w.ok(w.as(b, sealed(a, 5)))
 }
 
+func TestObj1SealedBelowAReferencedSlotIsRefused(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.register(1, 1), w.register(2, 2)
+	s := w.topic("t", 1, a)
+	w.ok(w.as(a, commit(0, run(s[0], 0, slot(a, 3, 0, 10, 0)))))
+	w.ok(fence(a, b))
+	for end := range uint64(4) {
+		if err := w.no(metadata.ErrConflict, w.as(b, sealed(a, end))); !err.Alarm {
+			t.Fatal("lost slots are an alarm")
+		}
+	}
+	w.ok(w.as(b, sealed(a, 4)))
+}
+
 func TestCmd4SealedStartsAtTheCommittedEnd(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.register(1, 1), w.register(2, 2)
@@ -499,6 +513,21 @@ func TestSlot4ChainOfDyingOwners(t *testing.T) {
 	w.want(s[0], "4-4@4 [0,12) unsealed[3-5]")
 	w.ok(w.as(d, sealed(b2, 0)))
 	w.want(s[0], "4-4@4 [0,12) unsealed[]")
+}
+
+func TestSlot4ADeadOwnerThatNeverOpenedHoldsNothing(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := w.register(1, 1), w.register(2, 2), w.register(3, 3)
+	s := w.topic("t", 1, a)
+	w.ok(fence(a, c, assign(1, 0, b)))
+	w.ok(fence(b, c)) // and nobody was named
+	w.ok(w.as(c, sealed(a, 1, sealedStream(s[0], 0, 10, idx(c, 0, 0, 10)))))
+	w.want(s[0], "2-2@1 [0,10) unsealed[]")
+	w.ok(fence(b, c, assign(1, 0, c)))
+	w.want(s[0], "3-3@2 [0,10) unsealed[]")
+	if h := w.partition(s[0]).History; !slices.Equal(h, []metadata.EpochStart{{}, {Epoch: 2, Start: 10}}) {
+		t.Fatalf("history %v", h)
+	}
 }
 
 func TestSlot4SealedBeforeAnybodyWasNamed(t *testing.T) {
