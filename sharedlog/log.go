@@ -19,6 +19,7 @@ type Log struct {
 	segments  []segment // at least one; the last is active
 	live      int       // segments from here on were appended by this Log
 	firstTime int64     // timestamp that the active segment began with, -1 if empty
+	begun     time.Time // when its first batch was appended
 	coarse    bool      // some of the older segments stand for many
 	refining  bool
 }

@@ -68,21 +68,22 @@ func (l *Log) appended(base, end commitlog.Offset, bytes, ts int64) {
 		l.firstTime = -1
 	}
 	if a.bytes == 0 {
-		l.firstTime = ts
+		l.firstTime, l.begun = ts, time.Now()
 	}
 	a.end = end
 	a.bytes += bytes
 	a.maxTime = max(a.maxTime, ts)
 }
 
-// Segments implements commitlog.Log. An active segment whose newest record is
-// older than segment.ms is rolled, so that an idle log expires too.
+// Segments implements commitlog.Log. An active segment that was begun longer
+// than segment.ms ago is rolled, so that an idle log expires too. The clock is
+// the process's: the records' own times may be of any age.
 func (l *Log) Segments() []commitlog.Segment {
 	s := l.current()
 	b := l.stream.Offsets()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.segments[len(l.segments)-1]; a.bytes > 0 && time.Since(time.UnixMilli(a.maxTime)) > s.SegmentAge {
+	if a := l.segments[len(l.segments)-1]; a.bytes > 0 && time.Since(l.begun) > s.SegmentAge {
 		l.segments = append(l.segments, segment{base: a.end, end: a.end, maxTime: -1})
 		l.firstTime = -1
 	}
@@ -122,7 +123,7 @@ func (s segment) bytesFrom(start commitlog.Offset) int64 {
 	case start >= s.end:
 		return 0
 	default:
-		return int64(float64(s.bytes) * float64(s.end-start) / float64(s.end-s.base))
+		return max(1, int64(float64(s.bytes)*float64(s.end-start)/float64(s.end-s.base)))
 	}
 }
 

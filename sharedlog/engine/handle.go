@@ -39,7 +39,10 @@ func (h *handle) Offsets() commitlog.Bounds {
 // like the WAL's own budget.
 func (h *handle) Append(batch commitlog.Batch) (commitlog.Commit, error) {
 	s := h.s
-	first, rest, err := commitlog.SplitBatch(batch)
+	one, rest, err := commitlog.SplitBatch(batch)
+	if err == nil && len(rest) > 0 {
+		err = fmt.Errorf("%w: %d bytes follow the batch", commitlog.ErrCorrupt, len(rest))
+	}
 	if err != nil {
 		return commitlog.Commit{}, fmt.Errorf("append to stream %d: %w", s.id, err)
 	}
@@ -51,24 +54,7 @@ func (h *handle) Append(batch commitlog.Batch) (commitlog.Commit, error) {
 	if s.e.full.Load() {
 		return commitlog.Commit{}, fmt.Errorf("unpacked WAL is at its bound: %w", commitlog.ErrBackpressure)
 	}
-	commit, err := s.appendOne(h.epoch, first)
-	if err != nil {
-		return commitlog.Commit{}, err
-	}
-	base := commit.Base
-	for len(rest) > 0 {
-		if first, rest, err = commitlog.SplitBatch(rest); err == nil {
-			commit, err = s.appendOne(h.epoch, first)
-		}
-		if err != nil {
-			// Part of the batches are in the WAL. No answer is right but to stop:
-			// the caller must find out what became of them by opening anew.
-			h.err = fmt.Errorf("append to stream %d stopped half way: %w: %w", s.id, commitlog.ErrClosed, err)
-			return commitlog.Commit{}, h.err
-		}
-	}
-	commit.Base = base
-	return commit, nil
+	return s.appendOne(h.epoch, one)
 }
 
 // Fetch implements stream.Stream.
@@ -158,6 +144,12 @@ func (h *handle) Close(ctx context.Context) error {
 			err = fmt.Errorf("close stream %d: %w", s.id, ctx.Err())
 		}
 	}
+	s.mu.Lock()
+	if s.open == h {
+		// Unknown, not failed: the WAL may still write them (C4).
+		s.resolve(s.confirm, s.next, fmt.Errorf("stream %d was closed before the append was durable: %w", s.id, commitlog.ErrClosed))
+	}
+	s.mu.Unlock()
 	if h.opts.Confirmed != nil {
 		h.opts.Confirmed()
 	}

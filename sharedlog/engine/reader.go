@@ -7,7 +7,6 @@ import (
 	"sort"
 
 	"ponor/commitlog"
-	"ponor/metadata"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/segment"
 )

@@ -61,6 +61,9 @@ type piece struct {
 	bytes     int64
 	maxTime   int64
 	spans     []span
+	// commit is what the appends of the piece wait for: the WAL slot's outcome
+	// for this stream, or the loss of its handle before that. nil once resolved.
+	commit *commitlog.Slot
 }
 
 // span is a range of slab memory with whole batches, one after another. Adjacent
@@ -115,13 +118,13 @@ func (s *streamState) appendOne(epoch commitlog.Epoch, b commitlog.Batch) (commi
 	}
 	last := len(s.pieces) - 1
 	if last < 0 || s.pieces[last].slot != ref.Slot || s.pieces[last].epoch != epoch || base-s.pieces[last].base > 1<<31 {
-		s.pieces = append(s.pieces, piece{slot: ref.Slot, epoch: epoch, base: base, end: base, maxTime: -1})
+		s.pieces = append(s.pieces, piece{slot: ref.Slot, epoch: epoch, base: base, end: base, maxTime: -1, commit: commitlog.NewSlot()})
 		last++
 	}
 	s.pieces[last].add(ref.Bytes, base)
 	s.next = base + n
 	s.last = slot
-	return commitlog.NewCommit(base, base+n-1, slot), nil
+	return commitlog.NewCommit(base, base+n-1, s.pieces[last].commit), nil
 }
 
 // pieceAt is the index of the piece that contains o, -1 if none does.
@@ -134,15 +137,18 @@ func (s *streamState) pieceAt(o commitlog.Offset) int {
 }
 
 // confirmTo moves the confirm offset (T2); slots resolve in order, so end is
-// the end of a contiguous durable prefix.
+// the end of a contiguous durable prefix. Offset first, then Commits (C7): who
+// was told that a record is durable can read it.
 func (s *streamState) confirmTo(end commitlog.Offset) {
 	s.mu.Lock()
 	var wake func()
 	if end > s.confirm {
+		old := s.confirm
 		s.confirm = end
 		if s.open != nil && s.open.err == nil {
 			wake = s.open.opts.Confirmed
 		}
+		s.resolve(old, end, nil)
 	}
 	s.mu.Unlock()
 	if wake != nil {
@@ -150,8 +156,23 @@ func (s *streamState) confirmTo(end commitlog.Offset) {
 	}
 }
 
-// fail ends the open handle: its log answers err from now on, and waiters are
-// woken.
+// resolve ends the Commits of pieces within [from, to), in order (C3). The
+// caller holds s.mu.
+func (s *streamState) resolve(from, to commitlog.Offset, err error) {
+	i := len(s.pieces)
+	for i > 0 && s.pieces[i-1].base >= from {
+		i--
+	}
+	for ; i < len(s.pieces) && s.pieces[i].end <= to; i++ {
+		if c := s.pieces[i].commit; c != nil {
+			c.Resolve(err)
+			s.pieces[i].commit = nil
+		}
+	}
+}
+
+// fail ends the open handle: its log answers err from now on, what it waits for
+// is unknown (C4), and waiters are woken.
 func (s *streamState) fail(err error) {
 	s.mu.Lock()
 	var wake func()
@@ -159,6 +180,7 @@ func (s *streamState) fail(err error) {
 		s.open.err = err
 		wake = s.open.opts.Confirmed
 	}
+	s.resolve(s.confirm, s.next, err)
 	s.mu.Unlock()
 	if wake != nil {
 		wake()

@@ -61,7 +61,7 @@ type Stream interface {
 	Epoch() commitlog.Epoch
 	// Offsets are start, confirm and next offset at one moment (T1, T2).
 	Offsets() commitlog.Bounds
-	// Append takes whole batches, copies them, and never waits; see
+	// Append takes one whole batch, copies it, and never waits; see
 	// commitlog.Log.Append for its errors.
 	Append(batch commitlog.Batch) (commitlog.Commit, error)
 	// Fetch reads; see commitlog.Log.Read.
