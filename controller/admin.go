@@ -148,10 +148,8 @@ func planTopic(img *metadata.Image, place *placement, t *controllerpb.NewTopic) 
 	if other, ok := img.Colliding(t.Name); ok {
 		return nil, refuse(CodeInvalidTopic, "topic %q collides with existing topic %q: '.' and '_' are the same in metric names", t.Name, other.Name)
 	}
-	for name, value := range t.Configs {
-		if err := metadata.ValidateTopicConfig(name, value); err != nil {
-			return nil, refuse(CodeInvalidConfig, "%v", err)
-		}
+	if err := metadata.ValidateTopicConfigs(t.Configs); err != nil {
+		return nil, refuse(CodeInvalidConfig, "%v", err)
 	}
 	c := &metadatapb.CreateTopic{Name: t.Name, TopicId: t.TopicId, Configs: t.Configs, Internal: t.Internal}
 	var err *Error
@@ -271,8 +269,11 @@ func planDeletes(img *metadata.Image, ids [][]byte) *plan {
 		if ok {
 			t, ok = img.TopicByID(metadata.TopicID(b))
 		}
-		if !ok || t.Deleting {
+		if !ok {
 			p.refuse(i, refuse(CodeUnknownTopic, "no topic has this id"))
+			continue
+		}
+		if t.Deleting { // by this very call, whose first reply was lost, or by another
 			continue
 		}
 		p.add(i, &metadatapb.Command{Body: &metadatapb.Command_DeleteTopic{DeleteTopic: &metadatapb.DeleteTopic{TopicId: b}}})

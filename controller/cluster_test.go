@@ -231,3 +231,16 @@ func tcpListen(t testing.TB) net.Listener {
 	}
 	return l
 }
+
+// relisten takes an address that was free a moment ago, or was used by a node
+// that has just stopped.
+func relisten(t testing.TB, addr string) net.Listener {
+	t.Helper()
+	var l net.Listener
+	eventually(t, "free port", func() bool {
+		var err error
+		l, err = net.Listen("tcp", addr)
+		return err == nil
+	})
+	return l
+}

@@ -42,6 +42,10 @@ type Config struct {
 	Logger *slog.Logger
 	// StoreURL is noted in the image when the cluster is made; informative.
 	StoreURL string
+	// Features are the feature levels that a new cluster begins with, beside
+	// those that metadata sets itself. They mean nothing to a cluster that
+	// exists.
+	Features map[string]int32
 
 	// HeartbeatInterval is how often a registered broker tells the leader that it
 	// lives; default 500 ms. Shorter costs idle CPU on the leader.

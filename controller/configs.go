@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,7 +45,43 @@ func planResource(img *metadata.Image, r *controllerpb.ConfigResource) (*metadat
 		}
 		out.Ops = append(out.Ops, op)
 	}
+	if kind == metadata.KindTopic {
+		if err := checkTogether(img, r, out); err != nil {
+			return nil, err
+		}
+	}
 	return out, nil
+}
+
+// checkTogether checks what the topic's overrides would be afterwards.
+func checkTogether(img *metadata.Image, r *controllerpb.ConfigResource, c *metadatapb.AlterConfigs) *Error {
+	before := img.Configs(metadata.KindTopic, r.Name)
+	after := map[string]string{}
+	if !r.ReplaceAll {
+		maps.Copy(after, before)
+	}
+	for _, op := range c.Ops {
+		if op.Remove {
+			delete(after, op.Name)
+		} else {
+			after[op.Name] = op.Value
+		}
+	}
+	for name := range union(before, after) {
+		if d, ok := metadata.LookupTopicConfig(name); ok && !d.Dynamic && before[name] != after[name] {
+			return refuse(CodeInvalidConfig, "config %s of topic %q is chosen when the topic is created and cannot be changed", name, r.Name)
+		}
+	}
+	if err := metadata.ValidateTopicConfigs(after); err != nil {
+		return refuse(CodeInvalidConfig, "%v", err)
+	}
+	return nil
+}
+
+func union(a, b map[string]string) map[string]string {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
 }
 
 func checkResource(img *metadata.Image, kind metadata.ConfigKind, name string) *Error {

@@ -1,14 +1,13 @@
 package controller
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 
 	"github.com/hashicorp/raft"
-	"google.golang.org/protobuf/proto"
 
 	"ponor/metadata"
-	"ponor/metadata/metadatapb"
 )
 
 // fsm is Raft's view of images. All meaning is in metadata.Apply.
@@ -52,13 +51,9 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 
 type snapshot struct{ img *metadata.Image }
 
-// Persist writes the encoded image.
+// Persist writes the encoded image, a topic at a time.
 func (s snapshot) Persist(sink raft.SnapshotSink) error {
-	b, err := encodeSnapshot(s.img)
-	if err == nil {
-		_, err = sink.Write(b)
-	}
-	if err != nil {
+	if err := s.img.WriteSnapshot(sink); err != nil {
 		_ = sink.Cancel()
 		return fmt.Errorf("write metadata snapshot: %w", err)
 	}
@@ -69,19 +64,15 @@ func (s snapshot) Persist(sink raft.SnapshotSink) error {
 func (snapshot) Release() {}
 
 func encodeSnapshot(img *metadata.Image) ([]byte, error) {
-	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(metadata.Snapshot(img))
-	if err != nil {
+	var b bytes.Buffer
+	if err := img.WriteSnapshot(&b); err != nil {
 		return nil, fmt.Errorf("encode metadata snapshot: %w", err)
 	}
-	return b, nil
+	return b.Bytes(), nil
 }
 
 func decodeSnapshot(b []byte) (*metadata.Image, error) {
-	pb := new(metadatapb.Snapshot)
-	if err := proto.Unmarshal(b, pb); err != nil {
-		return nil, fmt.Errorf("decode metadata snapshot: %w", err)
-	}
-	img, err := metadata.FromSnapshot(pb)
+	img, err := metadata.DecodeSnapshot(b)
 	if err != nil {
 		return nil, fmt.Errorf("load metadata snapshot: %w", err)
 	}

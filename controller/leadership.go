@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,11 +153,13 @@ func (l *leadership) initCluster() error {
 	if _, err := rand.Read(id[:]); err != nil {
 		return err
 	}
-	_, results, err := l.committer.propose(l.ctx, &metadatapb.Command{Body: &metadatapb.Command_InitCluster{
-		InitCluster: &metadatapb.InitCluster{
-			ClusterId: base64.RawURLEncoding.EncodeToString(id[:]), Generation: 1, StoreUrl: l.cfg.StoreURL,
-		},
-	}})
+	init := &metadatapb.InitCluster{
+		ClusterId: base64.RawURLEncoding.EncodeToString(id[:]), Generation: 1, StoreUrl: l.cfg.StoreURL,
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.cfg.Features)) {
+		init.Features = append(init.Features, &metadatapb.SnapFeature{Name: name, Level: l.cfg.Features[name]})
+	}
+	_, results, err := l.committer.propose(l.ctx, &metadatapb.Command{Body: &metadatapb.Command_InitCluster{InitCluster: init}})
 	if err != nil {
 		return err
 	}

@@ -114,6 +114,13 @@ func (m *memNet) dialer(from string) func(ctx context.Context, network, addr str
 func (m *memNet) kill(node string) {
 	m.mu.Lock()
 	m.down[node] = true
+	m.mu.Unlock()
+	m.reset(node)
+}
+
+// reset ends a node's connections but lets it connect again.
+func (m *memNet) reset(node string) {
+	m.mu.Lock()
 	hit := m.of(node)
 	m.mu.Unlock()
 	for _, c := range hit {
