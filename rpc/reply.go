@@ -59,6 +59,11 @@ func (c *Conn) dequeue() (*call, bool) {
 // is still finished, because it may hold things; what was not is dropped.
 func (c *Conn) handle(q *call) {
 	defer c.release(q)
+	defer func() { // an impossible body, a Release that panics
+		if v := recover(); v != nil {
+			c.fail(c.panicked(q.route.name, v))
+		}
+	}()
 	if q.next == nil && c.ctx.Err() != nil {
 		return
 	}

@@ -306,6 +306,9 @@ func TestApiVersionsUnknownVersionWithAnyBody(t *testing.T) {
 	if err := resp.ReadFrom(b[4:]); err != nil || correlation(b) != 5 || resp.ErrorCode != 35 {
 		t.Errorf("%x: %+v, %v", b, resp, err)
 	}
+	if want := resp.AppendTo(nil); !bytes.Equal(b[4:], want) {
+		t.Errorf("body %x is not the version 0 body %x", b[4:], want)
+	}
 }
 
 func TestClientSoftware(t *testing.T) {
@@ -376,11 +379,15 @@ func TestPanicClosesOneConnection(t *testing.T) {
 			Begin: func(context.Context, *rpc.Request) func(context.Context) rpc.Response { panic("boom at once") }},
 			{Key: keyEcho + 3, Raw: true, Begin: func(_ context.Context, r *rpc.Request) func(context.Context) rpc.Response {
 				return func(ctx context.Context) rpc.Response { return boom(ctx, r) }
+			}}, {Key: keyEcho + 4, Raw: true, Handle: func(context.Context, *rpc.Request) rpc.Response {
+				return rpc.Response{Body: (*kmsg.MetadataResponse)(nil)}
+			}}, {Key: keyEcho + 5, Raw: true, Handle: func(context.Context, *rpc.Request) rpc.Response {
+				return rpc.Response{CloseErr: errors.New("closing"), Release: func() { panic("boom in Release") }}
 			}}},
 	})
 	addr := listen(t, s)
 	other := dial(t, addr)
-	for key := keyEcho + 1; key <= keyEcho+3; key++ {
+	for key := keyEcho + 1; key <= keyEcho+5; key++ {
 		if _, err := dial(t, addr).Call(t.Context(), key, 0, nil); !errors.Is(err, rpc.ErrDisconnected) {
 			t.Errorf("key %d: %v", key, err)
 		}
@@ -388,7 +395,7 @@ func TestPanicClosesOneConnection(t *testing.T) {
 	if _, err := other.Call(t.Context(), keyEcho, 0, nil); err != nil {
 		t.Errorf("another connection: %v", err)
 	}
-	if n := strings.Count(log.String(), "server_test.go"); n < 3 || !strings.Contains(log.String(), "boom at once") {
+	if n := strings.Count(log.String(), "server_test.go"); n < 4 || !strings.Contains(log.String(), "boom at once") {
 		t.Errorf("log lacks stacks: %s", log.String())
 	}
 }

@@ -27,9 +27,12 @@ var replyPool = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &
 type writer struct {
 	conn   *Conn
 	vector bool // the connection has writev
-	head   [9]byte
-	iov    [4][]byte // scratch of a small vector
 }
+
+// vector is the scratch of one writev: rest is what WriteTo has not written.
+type vector struct{ all, rest net.Buffers }
+
+var vectorPool = sync.Pool{New: func() any { return new(vector) }}
 
 func (w *writer) init(c *Conn) {
 	w.conn = c
@@ -108,29 +111,34 @@ func (w *writer) write(b []byte) error {
 
 // writev writes first and then bufs in vectors of at most writePiece bytes.
 func (w *writer) writev(first []byte, bufs net.Buffers) error {
-	vec := append(net.Buffers(w.iov[:0]), first)
+	v := vectorPool.Get().(*vector)
+	defer vectorPool.Put(v)
+	v.all = append(v.all[:0], first)
 	room := writePiece - len(first)
-	flush := func() error {
-		w.conn.writing.Store(w.conn.srv.clock())
-		v := vec // WriteTo consumes its receiver
-		_, err := v.WriteTo(w.conn.nc)
-		clear(vec)
-		vec, room = vec[:0], writePiece
-		return err
-	}
 	for _, b := range bufs {
 		for len(b) > 0 {
 			if room <= 0 {
-				if err := flush(); err != nil {
+				if err := w.flush(v); err != nil {
 					return err
 				}
+				room = writePiece
 			}
 			n := min(len(b), room)
-			vec = append(vec, b[:n])
+			v.all = append(v.all, b[:n])
 			b, room = b[n:], room-n
 		}
 	}
-	return flush()
+	return w.flush(v)
+}
+
+// flush writes a vector and empties it of references.
+func (w *writer) flush(v *vector) error {
+	w.conn.writing.Store(w.conn.srv.clock())
+	v.rest = v.all
+	_, err := v.rest.WriteTo(w.conn.nc)
+	clear(v.all)
+	v.all, v.rest = v.all[:0], nil
+	return err
 }
 
 // join is writev for connections without it: small neighbours are copied into
