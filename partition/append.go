@@ -144,7 +144,7 @@ func (c *commitQueue) settle(stable commitlog.Offset) {
 	}
 	if c.head == len(c.q) {
 		c.q, c.head = c.q[:0], 0
-		if cap(c.q) > 64 { // an idle partition keeps no burst's memory
+		if cap(c.q) > 16 { // an idle partition keeps no burst's memory
 			c.q = nil
 		}
 	}

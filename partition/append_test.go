@@ -11,6 +11,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/commitlog/memlog"
+	"ponor/metadata"
 	"ponor/partition"
 )
 
@@ -154,7 +155,7 @@ func TestRetryOfAnUnknownOutcomeFails(t *testing.T) {
 // there is a checkpoint, too.
 func TestStateSurvivesReopen(t *testing.T) {
 	r := newRig(t)
-	r.set.SegmentBytes = 2000
+	r.configure(func(s *metadata.TopicSettings) { s.SegmentBytes = 2000 })
 	for i := range int32(60) {
 		for id := range int64(3) {
 			r.sent(batch(id, i*2, 2))
@@ -281,7 +282,7 @@ func TestRetriesRaceWithTheOriginal(t *testing.T) {
 // clock.
 func TestIdleProducersAreForgotten(t *testing.T) {
 	r := &rig{t: t, store: memlog.New(memlog.Config{}), set: defaults(), host: &partition.Host{ProducerExpiration: time.Hour}}
-	r.set.RetentionMs = -1
+	r.configure(func(s *metadata.TopicSettings) { s.RetentionMs = -1 })
 	r.open()
 	r.sent(batch(1, 0, 1))
 	r.sent(batch(2, 0, 1).InTransaction(2, 0, 0))
@@ -309,11 +310,11 @@ func benchmarkAppend(b *testing.B, n, size int) {
 		p.Records[i].Value = make([]byte, size)
 	}
 	bytes := p.Bytes()
-	opts := clientAt(nowMs)
+	opts, set := clientAt(nowMs), defaults()
 	b.SetBytes(int64(n * size))
 	b.ReportAllocs()
 	for b.Loop() {
-		c, err := partition.Check(bytes, r.set, opts)
+		c, err := partition.Check(bytes, set, opts)
 		if err != nil {
 			b.Fatal(err)
 		}

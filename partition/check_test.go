@@ -258,6 +258,21 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
+// TestCheckingAllocatesNothing: neither per record nor per batch.
+func TestCheckingAllocatesNothing(t *testing.T) {
+	for _, n := range []int{1, 100, 1000} {
+		p := kbatch.Sized(nowMs, n, n*100, 1).Idempotent(1, 0, 0).Bytes()
+		set := defaults()
+		if got := testing.AllocsPerRun(100, func() {
+			if _, err := partition.Check(p, set, clientAt(nowMs)); err != nil {
+				t.Fatal(err)
+			}
+		}); got > 0 {
+			t.Errorf("%d records: %v allocations", n, got)
+		}
+	}
+}
+
 func benchmarkCheck(b *testing.B, codec kbatch.Codec, n, size int) {
 	p := kbatch.Sized(nowMs, n, n*size, 1).Compressed(codec).Bytes()
 	set := defaults()

@@ -280,6 +280,7 @@ func (p *Partition) expireProducers(now time.Time) {
 	limit := cmp.Or(p.host.ProducerExpiration, DefaultProducerExpiration)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.settle(p.log.Bounds().Stable) // an idle partition keeps nothing of its last burst
 	p.state.expire(func(q *producer) bool { return now.Sub(q.idleSince) >= limit })
 }
 

@@ -208,7 +208,7 @@ func TestOffsetFor(t *testing.T) {
 
 func TestOffsetForOfAppendTime(t *testing.T) {
 	r := newRig(t)
-	r.set.LogAppendTime = true
+	r.configure(func(s *metadata.TopicSettings) { s.LogAppendTime = true })
 	r.sent(kbatch.New(kbatch.KV("", "").At(5), kbatch.KV("", "").At(6)))
 	got, err := r.p.OffsetFor(t.Context(), nowMs, 0)
 	if err != nil || got.Offset != 0 || got.Timestamp != nowMs {
@@ -288,11 +288,11 @@ func TestDeleteRecords(t *testing.T) {
 	}
 	r.store.Release()
 	r.settle(a)
-	r.set.Compact, r.set.Delete = true, false
+	r.configure(func(s *metadata.TopicSettings) { s.Compact, s.Delete = true, false })
 	if _, err := r.p.DeleteRecords(t.Context(), -1); !errors.Is(err, partition.ErrPolicyViolation) {
 		t.Errorf("a compacted topic: %v", err)
 	}
-	r.set.Delete = true
+	r.configure(func(s *metadata.TopicSettings) { s.Delete = true })
 	if _, err := r.p.DeleteRecords(t.Context(), -1); err != nil {
 		t.Errorf("compact,delete: %v", err)
 	}
@@ -372,7 +372,7 @@ func TestRetention(t *testing.T) {
 	day := int64(24 * 3600 * 1000)
 	fill := func(t *testing.T) *rig {
 		r := newRig(t)
-		r.set.SegmentBytes = 1000
+		r.configure(func(s *metadata.TopicSettings) { s.SegmentBytes = 1000 })
 		for i := range int64(4) {
 			b := kbatch.New(kbatch.Record{Timestamp: nowMs - (4-i)*day, Value: bytes.Repeat([]byte("x"), 900)})
 			r.sent(b)
@@ -388,11 +388,11 @@ func TestRetention(t *testing.T) {
 	}
 	t.Run("time", func(t *testing.T) {
 		r := fill(t)
-		r.set.RetentionMs = 2 * day
+		r.configure(func(s *metadata.TopicSettings) { s.RetentionMs = 2 * day })
 		if got := at(r, nowMs); got != 2 {
 			t.Errorf("start %d, want 2", got)
 		}
-		r.set.RetentionMs = 3*day + 1 // config changes act live, and never backwards
+		r.configure(func(s *metadata.TopicSettings) { s.RetentionMs = 3*day + 1 }) // config changes act live, and never backwards
 		if got := at(r, nowMs); got != 2 {
 			t.Errorf("start %d, want 2", got)
 		}
@@ -408,25 +408,25 @@ func TestRetention(t *testing.T) {
 	})
 	t.Run("size", func(t *testing.T) {
 		r := fill(t)
-		r.set.RetentionMs, r.set.RetentionBytes = -1, 2500
+		r.configure(func(s *metadata.TopicSettings) { s.RetentionMs, s.RetentionBytes = -1, 2500 })
 		if got := at(r, nowMs); got != 1 {
 			t.Errorf("start %d, want 1", got)
 		}
-		r.set.RetentionBytes = 0
+		r.configure(func(s *metadata.TopicSettings) { s.RetentionBytes = 0 })
 		if got := at(r, nowMs); got != 3 {
 			t.Errorf("start %d, want 3: the active segment stays", got)
 		}
 	})
 	t.Run("compacted topics keep everything", func(t *testing.T) {
 		r := fill(t)
-		r.set.Delete, r.set.Compact = false, true
+		r.configure(func(s *metadata.TopicSettings) { s.Delete, s.Compact = false, true })
 		if got := at(r, nowMs+30*day); got != 0 {
 			t.Errorf("start %d, want 0", got)
 		}
 	})
 	t.Run("unlimited", func(t *testing.T) {
 		r := fill(t)
-		r.set.RetentionMs = -1
+		r.configure(func(s *metadata.TopicSettings) { s.RetentionMs = -1 })
 		if got := at(r, nowMs+300*day); got != 0 {
 			t.Errorf("start %d, want 0", got)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +19,8 @@ import (
 type rig struct {
 	t     testing.TB
 	store *memlog.Store
-	set   metadata.TopicSettings
+	set   metadata.TopicSettings // behind mu: logs ask from their goroutines
+	mu    sync.Mutex
 	host  *partition.Host
 	epoch commitlog.Epoch
 	p     *partition.Partition
@@ -37,13 +39,26 @@ func (r *rig) open() *partition.Partition {
 	r.t.Helper()
 	r.epoch++
 	p, err := partition.Open(r.t.Context(), partition.Config{ID: rigID, Epoch: r.epoch, Store: r.store, Host: r.host,
-		Settings: func() metadata.TopicSettings { return r.set }})
+		Settings: r.settings})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = p.Close(context.Background()) })
 	r.p = p
 	return p
+}
+
+func (r *rig) settings() metadata.TopicSettings {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.set
+}
+
+// configure changes the topic's settings while everything runs.
+func (r *rig) configure(change func(*metadata.TopicSettings)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change(&r.set)
 }
 
 // send appends and expects it to be taken.

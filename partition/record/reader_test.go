@@ -85,6 +85,9 @@ func TestCheckingSeesLengthsWithoutHoldingValues(t *testing.T) {
 }
 
 func TestMoreThanTheCapIsRefused(t *testing.T) {
+	if testing.Short() {
+		t.Skip("unpacks 256 MiB")
+	}
 	value := make([]byte, 32<<20)
 	var records []kbatch.Record
 	for range record.MaxUncompressed/len(value) + 1 {
