@@ -143,12 +143,12 @@ func TestWorstFrames(t *testing.T) {
 		t.Skip("the race detector allocates more")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const limit = 128 << 10
+	const limit = 64 << 10
 	rnd := rand.New(rand.NewPCG(3, 4))
 	accepted, refused, worst := 0, 0, 0.0
 	eachRequest(func(key, version int16) {
 		l := learnLayout(key, version)
-		for _, text := range []int{-1, 0, 1, 2, 9} {
+		for _, text := range []int{-1, 0, 2, 9} {
 			for _, shape := range [][2]int{{0, 0}, {0, 1}, {1, 0}, {9, 1}, {0, 7}} {
 				a := &attack{rnd: rnd, flexible: l.flexible, limit: limit, text: text, tags: shape[0], inner: shape[1]}
 				a.shape(l.root, 0)
