@@ -21,6 +21,9 @@ var errUnsettled = errors.New("reply was lost")
 // change. A rejection comes back as an error that wraps *metadata.Error.
 func (e *Engine) submit(ctx context.Context, cmd *metadatapb.Command) error {
 	res, err := e.cfg.Meta.SubmitOwn(ctx, cmd)
+	if err == nil && res.Err != nil && res.Err.Code == metadata.ErrStaleCommand {
+		return errUnsettled // overtaken: it did not and never will apply
+	}
 	if err == nil {
 		return e.judge(res)
 	}

@@ -38,6 +38,7 @@ type Engine struct {
 	tasks sync.WaitGroup
 
 	mu       sync.Mutex
+	lost     error // why nothing can be opened any more
 	streams  map[commitlog.StreamID]*streamState
 	unpacked []*wal.Slot // durable, in order, from the trim on
 	bytes    int64       // of record data in unpacked
@@ -102,7 +103,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.stop = cancel
 	e.mu.Unlock()
 	e.running.Store(true)
-	for _, loop := range []func(context.Context){e.packLoop, e.maintainLoop, e.sweepLoop} {
+	for _, loop := range []func(context.Context){e.packLoop, e.maintainLoop, e.sweepLoop, e.reader.warmLoop, e.reader.warmLoop} {
 		e.tasks.Go(func() { loop(ctx) })
 	}
 	err := e.wal.Run(ctx)
@@ -170,9 +171,13 @@ func (e *Engine) fence(err error) {
 	})
 }
 
-// lose fails every stream with err; the first reason of a stream stays.
+// lose fails every stream with err, those opened from now on too; the first
+// reason stays.
 func (e *Engine) lose(err error) {
 	e.mu.Lock()
+	if e.lost == nil {
+		e.lost = err
+	}
 	all := make([]*streamState, 0, len(e.streams))
 	for _, s := range e.streams {
 		all = append(all, s)

@@ -65,7 +65,7 @@ func (g *gather) take(p []byte, end commitlog.Offset) {
 		l := g.bufs[n-1]
 		// Without join only the spare capacity proves that both are one allocation:
 		// two that merely touch must each keep a pointer of its own.
-		if (g.join || cap(l)-len(l) >= len(p)) && unsafe.Add(unsafe.Pointer(unsafe.SliceData(l)), len(l)) == unsafe.Pointer(unsafe.SliceData(p)) {
+		if (g.join || cap(l)-len(l) >= len(p)) && follows(unsafe.SliceData(l), len(l), unsafe.SliceData(p)) {
 			if g.join {
 				g.bufs[n-1] = unsafe.Slice(unsafe.SliceData(l), len(l)+len(p))
 			} else {

@@ -19,7 +19,7 @@ func (e *Engine) Open(ctx context.Context, id commitlog.StreamID, opts stream.Op
 		if err != nil {
 			return nil, fmt.Errorf("open stream %d at epoch %d: %w", id, opts.Epoch, err)
 		}
-		h, wait, err := e.attach(ctx, p, opts)
+		h, wait, err := e.attach(p, opts)
 		if err != nil {
 			return nil, fmt.Errorf("open stream %d at epoch %d: %w", id, opts.Epoch, err)
 		}
@@ -82,9 +82,12 @@ func (e *Engine) openable(ctx context.Context, id commitlog.StreamID, epoch comm
 
 // attach makes a handle the owner of the stream's state. wait is set instead if
 // appends of an earlier handle have not resolved.
-func (e *Engine) attach(_ context.Context, p metadata.Partition, opts stream.OpenOptions) (*handle, <-chan struct{}, error) {
+func (e *Engine) attach(p metadata.Partition, opts stream.OpenOptions) (*handle, <-chan struct{}, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.lost != nil {
+		return nil, nil, e.lost
+	}
 	s := e.streams[p.Stream]
 	if s != nil {
 		s.mu.Lock()

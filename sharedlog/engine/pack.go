@@ -257,10 +257,17 @@ func (e *Engine) foldPack(ctx context.Context, ps *packStream) error {
 	check, deltas := kept.bytes, ps.deltas
 	if !kept.valid || kept.end != ps.p.End {
 		rec, err := e.committedState(ctx, ps.p)
+		if err != nil && isBad(err) {
+			// One damaged checkpoint must not keep everybody's WAL from being
+			// packed. Without a checkpoint of this run recovery will look for the
+			// damaged one, and say so.
+			e.cfg.Logger.Error("checkpoint cannot be read", "stream", uint64(ps.id), "err", err)
+			return nil
+		}
 		if err != nil {
 			return fmt.Errorf("read checkpoint of stream %d: %w", ps.id, err)
 		}
-		check, deltas = rec.Checkpoint, append(slices.Clip(rec.Batches), ps.deltas...)
+		check, deltas = rec.Checkpoint, append(rec.Batches, ps.deltas...)
 	}
 	out, err := fold.Fold(check, commitlog.KeepRelevant(deltas))
 	if err != nil {
@@ -416,13 +423,27 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 	e.full.Store(len(e.unpacked) >= e.cfg.MaxSlots || e.bytes >= e.cfg.MaxUnpacked)
 	e.mu.Unlock()
 
+	// Also those that an earlier round committed, whose reply was lost.
+	for _, slot := range done {
+		for i := range slot.Index().Chunks {
+			id := slot.Index().Chunks[i].Stream
+			if s := e.state(id); s != nil {
+				s.mu.Lock()
+				if p, ok := img.PartitionByStream(id); ok && p.Owner == e.cfg.Incarnation {
+					s.committed = max(s.committed, p.End)
+				} else {
+					s.committed = s.next // no longer our business
+				}
+				s.mu.Unlock()
+			}
+		}
+	}
 	for _, ps := range streams {
 		s := e.state(ps.id)
 		if s == nil {
 			continue
 		}
 		s.mu.Lock()
-		s.committed = max(s.committed, ps.runs[len(ps.runs)-1].end)
 		s.check = checkpoint{}
 		if ps.folded && len(ps.check) <= maxKeptCheckpoint {
 			s.check = checkpoint{valid: true, bytes: ps.check, end: s.committed}

@@ -99,9 +99,10 @@ func (r *reader) retry(ctx context.Context, id commitlog.StreamID, read func() e
 // fetch reads from extents; see handle.Fetch for what was checked already.
 func (r *reader) fetch(ctx context.Context, h *handle, from, limit commitlog.Offset, opts commitlog.ReadOptions) (commitlog.Records, error) {
 	g := gather{from: from, limit: limit, room: opts.MaxBytes, minOne: opts.MinOne}
-	window := h.s.nextWindow(from, opts.MaxBytes, r.e.cfg.ReadAhead)
+	window, sequential := h.s.nextWindow(from, opts.MaxBytes, r.e.cfg.ReadAhead)
 	for range maxRunsPerFetch {
 		err := r.retry(ctx, h.s.id, func() error {
+			g.from = max(g.from, g.next) // what was gathered before an error stays
 			x, err := r.locate(ctx, h.s, g.from)
 			if err != nil {
 				return err
@@ -117,6 +118,9 @@ func (r *reader) fetch(ctx context.Context, h *handle, from, limit commitlog.Off
 		g.from = g.next
 	}
 	h.s.readUpTo(g.next)
+	if sequential && g.next < limit {
+		r.warmLater(h.s, g.next, window)
+	}
 	if err := h.lost(); err != nil {
 		return commitlog.Records{}, err
 	}
@@ -135,21 +139,55 @@ func (h *handle) lost() error {
 
 // nextWindow is how much one read from the store should fetch: what was asked,
 // doubling while reads follow one another.
-func (s *streamState) nextWindow(from commitlog.Offset, asked, most int) int {
+func (s *streamState) nextWindow(from commitlog.Offset, asked, most int) (window int, sequential bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if from == s.coldNext && s.window > 0 {
+	if sequential = from == s.coldNext && s.window > 0; sequential {
 		s.window = min(s.window*2, most)
 	} else {
 		s.window = min(max(asked, pageBytes), most)
 	}
-	return s.window
+	return s.window, sequential
 }
 
 func (s *streamState) readUpTo(next commitlog.Offset) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.coldNext = next
+}
+
+// warmLater has the bytes from offset next on fetched ahead of a sequential
+// reader, if a read-ahead worker is free soon; it is only a guess.
+func (r *reader) warmLater(s *streamState, next commitlog.Offset, window int) {
+	select {
+	case r.ahead <- func(ctx context.Context) { r.warm(ctx, s, next, window) }:
+	default:
+	}
+}
+
+// warm ignores errors: whoever reads for real meets them again.
+func (r *reader) warm(ctx context.Context, s *streamState, next commitlog.Offset, window int) {
+	e, err := r.locate(ctx, s, next)
+	if err != nil {
+		return
+	}
+	x, err := r.run(ctx, s.id, e)
+	if err != nil || len(x.entry.Blocks) == 0 {
+		return
+	}
+	_, _ = r.page(ctx, x, x.pageOf(x.blockAt(next)), window)
+}
+
+// warmLoop is a read-ahead worker.
+func (r *reader) warmLoop(ctx context.Context) {
+	for {
+		select {
+		case job := <-r.ahead:
+			job(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // locate finds the direct extent that contains offset o: in the image, or, for

@@ -15,16 +15,22 @@ import (
 // on: the newest checkpoint and the deltas since (C11, prod-1). No record bytes
 // are read.
 func (e *Engine) recovered(ctx context.Context, h *handle) (commitlog.Recovery, error) {
-	p, ok := e.cfg.Meta.Image().PartitionByStream(h.s.id)
-	if !ok {
-		return commitlog.Recovery{}, fmt.Errorf("the stream is gone from the metadata: %w", commitlog.ErrFenced)
-	}
-	rec, err := e.committedState(ctx, p)
+	var rec commitlog.Recovery
+	var end commitlog.Offset
+	err := e.reader.retry(ctx, h.s.id, func() (err error) {
+		p, ok := e.cfg.Meta.Image().PartitionByStream(h.s.id)
+		if !ok {
+			return fmt.Errorf("the stream is gone from the metadata: %w", commitlog.ErrFenced)
+		}
+		end = p.End
+		rec, err = e.committedState(ctx, p)
+		return err
+	})
 	if err != nil {
 		return rec, err
 	}
 	h.s.keep(rec)
-	rec.Batches = append(rec.Batches, e.unpackedDeltas(h.s.id, p.End)...)
+	rec.Batches = append(rec.Batches, e.unpackedDeltas(h.s.id, end)...)
 	rec.Batches = commitlog.KeepRelevant(rec.Batches)
 	return rec, nil
 }

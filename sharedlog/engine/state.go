@@ -91,12 +91,18 @@ func (p *piece) add(b commitlog.Batch, base commitlog.Offset) {
 	p.maxTime = max(p.maxTime, b.MaxTimestamp())
 	if n := len(p.spans); n > 0 {
 		l := &p.spans[n-1]
-		if l.bytes < spanBytes && unsafe.Add(unsafe.Pointer(l.p), l.bytes) == unsafe.Pointer(ptr) {
+		if l.bytes < spanBytes && follows(l.p, int(l.bytes), ptr) {
 			l.bytes += uint32(len(b))
 			return
 		}
 	}
 	p.spans = append(p.spans, span{p: ptr, bytes: uint32(len(b)), rel: uint32(base - p.base)})
+}
+
+// follows says whether q is n bytes after p, without making a pointer that may
+// lie outside of either's memory.
+func follows(p *byte, n int, q *byte) bool {
+	return uintptr(unsafe.Pointer(p))+uintptr(n) == uintptr(unsafe.Pointer(q))
 }
 
 // spanAt is the index of the span that contains offset o.
