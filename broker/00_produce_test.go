@@ -387,3 +387,23 @@ func BenchmarkProduce(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkProduceHandler is the broker's own share, without connections.
+func BenchmarkProduceHandler(b *testing.B) {
+	c := newCluster(b)
+	id := c.topic("t", 1)
+	req := produceRequest("t", id, 0, kbatch.Sized(1_700_000_000_000, 10, 1000, 1).Bytes())
+	req.SetVersion(13)
+	r := &rpc.Request{Key: 0, Version: 13, Raw: req.AppendTo(nil)}
+	api := c.APIs("")[0]
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Received = time.Now()
+		resp := api.Begin(ctx, r)(ctx)
+		if len(resp.Buffers) != 1 {
+			b.Fatal("no reply")
+		}
+		resp.Release()
+	}
+}

@@ -41,7 +41,8 @@ type fetchCall struct {
 	req     *kmsg.FetchRequest
 	img     *metadata.Image
 	set     *fetchSet
-	full    bool // every partition is answered, not only what changed
+	scratch fetchSet // of a fetch without session
+	full    bool     // every partition is answered, not only what changed
 	answers []fetchAnswer
 	bytes   int          // of records in answers
 	opening *openingPart // one that the last look met
@@ -143,15 +144,19 @@ func (f *fetchCall) session(ctx context.Context) (*session, *kerr.Error) {
 		f.set.sweep()
 		return s, nil
 	}
-	f.set, f.full = new(fetchSet), true
-	f.set.add(req)
-	if f.Version < 7 {
-		return nil, nil
+	f.full = true
+	wanted := f.Version >= 7 && req.SessionEpoch == initialEpoch && f.Conn != nil
+	if wanted {
+		f.set = new(fetchSet)
+	} else {
+		f.set = &f.scratch
+		f.set.reset()
 	}
-	if req.SessionID != 0 {
+	f.set.add(req)
+	if f.Version >= 7 && req.SessionID != 0 {
 		f.sessions.end(req.SessionID)
 	}
-	if req.SessionEpoch != initialEpoch || f.set.len() == 0 || f.Conn == nil {
+	if !wanted || f.set.len() == 0 {
 		return nil, nil
 	}
 	s := f.sessions.create(f.Conn.Context(), f.set, byID)

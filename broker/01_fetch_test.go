@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"ponor/commitlog"
 	"ponor/internal/kbatch"
 	"ponor/metadata"
+	"ponor/rpc"
 )
 
 // long is a wait that no test sits out.
@@ -460,5 +462,26 @@ func BenchmarkFetchIncremental(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkFetchHandler is the broker's own share, without connections.
+func BenchmarkFetchHandler(b *testing.B) {
+	c := newCluster(b)
+	id := c.topic("t", 1)
+	c.dial().produce(13, "t", id, 0, kbatch.Sized(1_700_000_000_000, 10, 1000, 1).Bytes())
+	req := fetchRequest(0)
+	req.SetVersion(13)
+	addFetch(req, "t", id, 0, 0)
+	r := &rpc.Request{Key: 1, Version: 13, Body: req, Received: time.Now()}
+	api := c.APIs("")[1]
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		resp := api.Handle(ctx, r)
+		if len(resp.Buffers) < 2 {
+			b.Fatal("no records")
+		}
+		resp.Release()
 	}
 }

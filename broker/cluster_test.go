@@ -373,6 +373,20 @@ func deleteTopic(id metadata.TopicID) *metadatapb.Command {
 	return &metadatapb.Command{Body: &metadatapb.Command_DeleteTopic{DeleteTopic: &metadatapb.DeleteTopic{TopicId: id[:]}}}
 }
 
+// gone ends the deletion of a topic that this broker owned all of.
+func (c *cluster) gone(name string) {
+	c.t.Helper()
+	t, ok := c.Image().Topic(name)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	c.seq[c.self]++
+	seq := c.seq[c.self]
+	c.mu.Unlock()
+	c.must(&metadatapb.Command{From: c.self.Proto(), CmdSeq: seq, Body: &metadatapb.Command_TopicsGone{TopicsGone: &metadatapb.TopicsGone{TopicIds: [][]byte{t.ID[:]}}}})
+}
+
 // bumpEpoch gives a partition to this broker anew, at a newer epoch.
 func (c *cluster) bumpEpoch(topic metadata.TopicID, number int32) {
 	c.t.Helper()
@@ -540,4 +554,9 @@ func values(t testing.TB, p kmsg.FetchResponseTopicPartition) []string {
 		}
 	}
 	return out
+}
+
+// requestOf is a request as a handler sees it, without a connection.
+func requestOf(req kmsg.Request) *rpc.Request {
+	return &rpc.Request{Key: req.Key(), Version: req.GetVersion(), Body: req, Received: time.Now()}
 }

@@ -63,6 +63,13 @@ const sweepAge = 5 * time.Second
 // len is the number of partitions.
 func (s *fetchSet) len() int { return len(s.index) }
 
+// reset empties a set that was closed and keeps its memory.
+func (s *fetchSet) reset() {
+	clear(s.index)
+	clear(s.ready)
+	*s = fetchSet{index: s.index, ready: s.ready[:0], woken: s.woken}
+}
+
 // add puts the partitions of a request into the set, or changes those it has.
 func (s *fetchSet) add(req *kmsg.FetchRequest) {
 	if s.index == nil {
