@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,6 +151,48 @@ func TestHistoriesUnderPowerLoss(t *testing.T) {
 	}
 }
 
+// A store that forgot to sync would be a store whose syncs do nothing: the
+// histories notice that, so they would notice the store.
+func TestHistoriesNoticeSyncsThatDoNothing(t *testing.T) {
+	for name, lie := range map[string]func(*powerFS){
+		"logs":        func(p *powerFS) { p.lies = func(name string) bool { return strings.HasSuffix(name, ".log") } },
+		"checkpoints": func(p *powerFS) { p.lies = func(name string) bool { return strings.Contains(name, "checkpoint") } },
+		"directories": func(p *powerFS) { p.lies = func(name string) bool { return strings.HasSuffix(name, "-3") } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(20) {
+				w := newWorld(t, seed)
+				lie(w.disk)
+				r := &recorder{TB: t}
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					w.tb = r
+					logtest.History(r, w, seed, 200)
+				}()
+				<-done
+				if r.failed.Load() {
+					return
+				}
+			}
+			t.Error("twenty histories did not notice")
+		})
+	}
+}
+
+// recorder is a testing.TB whose failures do not fail the test that runs it.
+type recorder struct {
+	testing.TB
+	failed atomic.Bool
+}
+
+func (r *recorder) Failed() bool          { return r.failed.Load() }
+func (r *recorder) Helper()               {}
+func (r *recorder) Error(...any)          { r.failed.Store(true) }
+func (r *recorder) Errorf(string, ...any) { r.failed.Store(true) }
+func (r *recorder) Fatal(...any)          { r.failed.Store(true); runtime.Goexit() }
+func (r *recorder) Fatalf(string, ...any) { r.failed.Store(true); runtime.Goexit() }
+
 // In a bubble a mutex held across I/O or a leaked goroutine would show.
 func TestContractOnVirtualTime(t *testing.T) {
 	for _, c := range logtest.Clauses() {
@@ -158,12 +202,24 @@ func TestContractOnVirtualTime(t *testing.T) {
 	}
 }
 
-// files is a data directory on the real file system. A crash is one of the
-// process: what was written stays.
+// files is a data directory on the real file system.
 type files struct {
 	*locallog.Store
 	dir string
 }
+
+// hasty is the real file system without its slow syncs; what syncs are for is
+// tested on powerFS.
+type hasty struct{ locallog.OS }
+
+type hastyFile struct{ locallog.File }
+
+func (h hasty) Open(name string, create bool) (locallog.File, error) {
+	f, err := h.OS.Open(name, create)
+	return hastyFile{f}, err
+}
+func (hasty) SyncDir(string) error { return nil }
+func (hastyFile) Sync() error      { return nil }
 
 func (f *files) Corrupt(id commitlog.ID, offset commitlog.Offset) (string, error) {
 	return corrupt(locallog.OS{}, filepath.Join(f.dir, id.String()), offset)
@@ -172,7 +228,7 @@ func (f *files) Corrupt(id commitlog.ID, offset commitlog.Offset) (string, error
 func TestContractOnFiles(t *testing.T) {
 	logtest.Run(t, func(tb testing.TB) logtest.World {
 		dir := tb.TempDir()
-		s, err := locallog.New(locallog.Config{Dir: dir})
+		s, err := locallog.New(locallog.Config{Dir: dir, FS: hasty{}})
 		if err != nil {
 			tb.Fatal(err)
 		}

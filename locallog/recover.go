@@ -63,9 +63,6 @@ func (l *Log) makeDir(ctx context.Context, topicID [16]byte) error {
 	if err := fsys.MkdirAll(l.dir); err != nil {
 		return err
 	}
-	if err := fsys.SyncDir(l.store.cfg.Dir); err != nil {
-		return err
-	}
 	name := filepath.Join(l.dir, metadataName)
 	want := base64.RawURLEncoding.EncodeToString(topicID[:])
 	got, known, err := readTopicID(fsys, name)
@@ -76,6 +73,9 @@ func (l *Log) makeDir(ctx context.Context, topicID [16]byte) error {
 		return fmt.Errorf("%s: the directory belongs to topic id %s, not %s; remove the old topic's log first", name, got, want)
 	case known:
 		return nil
+	}
+	if err := fsys.SyncDir(l.store.cfg.Dir); err != nil {
+		return err
 	}
 	// A new log. Offsets under its name are what an interrupted removal of an
 	// older one left behind.
