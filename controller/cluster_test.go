@@ -244,3 +244,10 @@ func relisten(t testing.TB, addr string) net.Listener {
 	})
 	return l
 }
+
+// flip hands an empty partition to target.
+func flip(p metadata.Partition, target metadata.Incarnation) *metadatapb.Command {
+	return &metadatapb.Command{Body: &metadatapb.Command_Flip{Flip: &metadatapb.Flip{Streams: []*metadatapb.FlipStream{{
+		Stream: uint64(p.Stream), Epoch: int32(p.Epoch), End: int64(p.End), Target: target.Proto(),
+	}}}}}
+}
