@@ -76,13 +76,14 @@ func (b *Broker) createdTopic(ct *kmsg.CreateTopicsResponseTopic, spec controlle
 		ct.ErrorCode, ct.ErrorMessage = codeAndMessage(refused(r.Err))
 		return
 	}
+	img := b.image()
 	ct.TopicID, ct.NumPartitions, ct.ReplicationFactor = r.ID, r.Partitions, r.ReplicationFactor
-	if p, ok := b.image().Partition(r.ID, 0); ok && r.Partitions == 0 { // found made by an earlier attempt
-		t, _ := b.image().TopicByID(r.ID)
+	if p, ok := img.Partition(r.ID, 0); ok && r.Partitions == 0 { // found made by an earlier attempt
+		t, _ := img.TopicByID(r.ID)
 		ct.NumPartitions, ct.ReplicationFactor = t.Partitions, int16(len(p.Replicas))
 	}
 	for _, def := range metadata.TopicConfigs() {
-		v := b.topicConfig(b.image(), spec.Configs, def)
+		v := topicConfig(img, spec.Name, spec.Configs, def)
 		cc := kmsg.NewCreateTopicsResponseTopicConfig()
 		cc.Name, cc.Value, cc.Source = def.Name, v.shown(), int8(v.source)
 		cc.ReadOnly, cc.IsSensitive = def.ReadOnly(), def.Sensitive
@@ -129,10 +130,10 @@ func topicSpec(rt kmsg.CreateTopicsRequestTopic) (controller.TopicSpec, error) {
 		if c.Value == nil {
 			return spec, fail(kerr.InvalidConfig, "config %q has a null value; leave it out for the default", c.Name)
 		}
-		if err := metadata.ValidateTopicConfig(c.Name, *c.Value); err != nil {
-			return spec, fail(kerr.InvalidConfig, "%v", err)
-		}
 		spec.Configs[c.Name] = *c.Value
+	}
+	if err := metadata.ValidateTopicConfigs(spec.Configs); err != nil {
+		return spec, fail(kerr.InvalidConfig, "%v", err)
 	}
 	return spec, nil
 }

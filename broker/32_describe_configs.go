@@ -55,16 +55,16 @@ type described struct {
 // shown is the config in the form of the request's version.
 func (d described) shown(req *kmsg.DescribeConfigsRequest) kmsg.DescribeConfigsResponseResourceConfig {
 	dc := kmsg.NewDescribeConfigsResponseResourceConfig()
-	dc.Name, dc.Value, dc.Source = d.def.Name, d.setting.shown(), d.source
+	dc.Name, dc.Value, dc.Source = d.def.Name, d.setting.shown(), d.kafkaSource()
 	dc.ReadOnly, dc.IsSensitive = d.def.ReadOnly(), d.def.Sensitive
 	dc.ConfigType = kmsg.ConfigType(d.def.Type)
 	dc.ConfigSynonyms = []kmsg.DescribeConfigsResponseResourceConfigConfigSynonym{}
 	if req.IncludeSynonyms {
 		for _, s := range d.synonyms {
 			ds := kmsg.NewDescribeConfigsResponseResourceConfigConfigSynonym()
-			ds.Name, ds.Source = s.name, s.source
+			ds.Name, ds.Source = s.Name, kmsg.ConfigSource(s.Source)
 			if !d.def.Sensitive {
-				ds.Value = &s.value
+				ds.Value = &s.Value
 			}
 			dc.ConfigSynonyms = append(dc.ConfigSynonyms, ds)
 		}
@@ -79,7 +79,7 @@ func (d described) shown(req *kmsg.DescribeConfigsRequest) kmsg.DescribeConfigsR
 func (b *Broker) configsOf(img *metadata.Image, kind kmsg.ConfigResourceType, name string) ([]described, error) {
 	switch kind {
 	case kmsg.ConfigResourceTypeTopic:
-		return b.topicConfigs(img, name)
+		return topicConfigs(img, name)
 	case kmsg.ConfigResourceTypeBroker:
 		if name == "" {
 			return brokerDefaults(img), nil
@@ -99,14 +99,13 @@ func (b *Broker) configsOf(img *metadata.Image, kind kmsg.ConfigResourceType, na
 	}
 }
 
-func (b *Broker) topicConfigs(img *metadata.Image, name string) ([]described, error) {
+func topicConfigs(img *metadata.Image, name string) ([]described, error) {
 	if _, err := topicNamed(img, name); err != nil {
 		return nil, err
 	}
-	overrides := img.Configs(metadata.KindTopic, name)
 	var out []described
 	for _, def := range metadata.TopicConfigs() {
-		out = append(out, described{def, b.topicConfig(img, overrides, def)})
+		out = append(out, described{def, topicConfig(img, name, nil, def)})
 	}
 	return out, nil
 }
@@ -118,7 +117,7 @@ func brokerDefaults(img *metadata.Image) []described {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		def, _ := metadata.LookupBrokerConfig(name)
 		def.Name = name
-		out = append(out, described{def, settle(def, []synonym{{name, values[name], kmsg.ConfigSourceDynamicDefaultBrokerConfig}})})
+		out = append(out, described{def, settle(def, []metadata.ConfigValue{{Name: name, Value: values[name], Source: metadata.SourceDynamicDefaultBroker}})})
 	}
 	return out
 }
@@ -136,8 +135,12 @@ func (b *Broker) checkSelf(name string) error {
 	return nil
 }
 
-// rootLogger is the one logger there is.
-const rootLogger = "root"
+// rootLogger is the one logger there is, sourceLogger where its level comes
+// from.
+const (
+	rootLogger   = "root"
+	sourceLogger = metadata.ConfigSource(kmsg.ConfigSourceDynamicBrokerLoggerConfig)
+)
 
 // loggers shows the log level as the config of the logger "root" (KIP-412).
 func (b *Broker) loggers(name string) ([]described, error) {
@@ -148,5 +151,6 @@ func (b *Broker) loggers(name string) ([]described, error) {
 		Name: rootLogger, Type: metadata.TypeString, Dynamic: true,
 		Doc: "The level from which this broker logs: DEBUG, INFO, WARN or ERROR.",
 	}
-	return []described{{def, settle(def, []synonym{{rootLogger, b.cfg.LogLevel.Level().String(), kmsg.ConfigSourceDynamicBrokerLoggerConfig}})}}, nil
+	level := metadata.ConfigValue{Name: rootLogger, Value: b.cfg.LogLevel.Level().String(), Source: sourceLogger}
+	return []described{{def, settle(def, []metadata.ConfigValue{level})}}, nil
 }

@@ -1,8 +1,8 @@
 package broker
 
 import (
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -10,18 +10,12 @@ import (
 )
 
 // setting is a config as it holds now: its value, where that comes from, and
-// every place that could have given one, the strongest first.
+// every place that gives one, the strongest first.
 type setting struct {
 	value    string
-	source   kmsg.ConfigSource
+	source   metadata.ConfigSource
 	hidden   bool // it is a secret, or there is no value
-	synonyms []synonym
-}
-
-// synonym is one place that gives a config a value.
-type synonym struct {
-	name, value string
-	source      kmsg.ConfigSource
+	synonyms []metadata.ConfigValue
 }
 
 // shown is the value as clients see it: null for a secret and for none.
@@ -32,79 +26,43 @@ func (s setting) shown() *string {
 	return &s.value
 }
 
-// settle takes the strongest of the synonyms as the setting.
-func settle(def metadata.ConfigDef, synonyms []synonym) setting {
-	if len(synonyms) == 0 {
-		return setting{source: kmsg.ConfigSourceDefaultConfig, hidden: true}
+// kafkaSource is the source as kmsg has it; the numbers are the same.
+func (s setting) kafkaSource() kmsg.ConfigSource { return kmsg.ConfigSource(s.source) }
+
+// settle takes the strongest of the values as the setting.
+func settle(def metadata.ConfigDef, values []metadata.ConfigValue) setting {
+	if len(values) == 0 {
+		return setting{source: metadata.SourceDefault, hidden: true}
 	}
-	return setting{value: synonyms[0].value, source: synonyms[0].source, hidden: def.Sensitive, synonyms: synonyms}
+	return setting{value: values[0].Value, source: values[0].Source, hidden: def.Sensitive, synonyms: values}
 }
 
-// topicConfig resolves one config of a topic: the topic's override, then the
-// broker's config of that meaning, then the default.
-func (b *Broker) topicConfig(img *metadata.Image, overrides map[string]string, def metadata.ConfigDef) setting {
-	var from []synonym
-	if v, ok := overrides[def.Name]; ok {
-		from = append(from, synonym{def.Name, v, kmsg.ConfigSourceDynamicTopicConfig})
+// topicConfig is one config of a topic. overrides are those of a topic that may
+// not be in the image yet; nil takes the image's.
+func topicConfig(img *metadata.Image, topic string, overrides map[string]string, def metadata.ConfigDef) setting {
+	effective, values, ok := img.TopicConfig(topic, def)
+	if v, set := overrides[def.Name]; set && (!ok || values[0].Source != metadata.SourceTopic) {
+		values = slices.Insert(values, 0, metadata.ConfigValue{Name: def.Name, Value: v, Source: metadata.SourceTopic})
+		effective = v
 	}
-	hasDefault := false
-	for _, name := range def.Synonyms {
-		for _, s := range b.brokerSynonyms(img, name) {
-			s.value = inUnitOf(def.Name, s.name, s.value)
-			from = append(from, s)
-			hasDefault = hasDefault || s.source == kmsg.ConfigSourceDefaultConfig
-		}
-	}
-	if !hasDefault && !def.NoDefault {
-		from = append(from, synonym{def.Name, def.Default, kmsg.ConfigSourceDefaultConfig})
-	}
-	return settle(def, from)
+	s := settle(def, values)
+	s.value = effective // values[0] may be in hours
+	return s
 }
 
-// inUnitOf converts a broker config in hours or minutes to the milliseconds of
-// the topic config it stands for.
-func inUnitOf(topicConfig, brokerConfig, value string) string {
-	unit := int64(1)
-	switch {
-	case !strings.HasSuffix(topicConfig, ".ms"):
-		return value
-	case strings.HasSuffix(brokerConfig, ".hours"):
-		unit = 3600_000
-	case strings.HasSuffix(brokerConfig, ".minutes"):
-		unit = 60_000
-	}
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < 0 {
-		return value
-	}
-	return strconv.FormatInt(n*unit, 10)
-}
-
-// brokerConfig resolves one config of this broker.
+// brokerConfig is one config of this broker, in Kafka's order: set for this
+// broker, set for all, what it was started with, the default.
 func (b *Broker) brokerConfig(img *metadata.Image, name string) setting {
 	def, _ := metadata.LookupBrokerConfig(name)
-	return settle(def, b.brokerSynonyms(img, name))
-}
-
-// brokerSynonyms are the places that give a broker config of exactly this name
-// a value, the strongest first (Kafka's order: this broker, all brokers, the
-// configuration it was started with, the default).
-func (b *Broker) brokerSynonyms(img *metadata.Image, name string) []synonym {
-	var from []synonym
-	self := strconv.Itoa(int(b.cfg.NodeID))
-	if v, ok := img.Config(metadata.KindBroker, self, name); ok {
-		from = append(from, synonym{name, v, kmsg.ConfigSourceDynamicBrokerConfig})
-	}
-	if v, ok := img.Config(metadata.KindBroker, "", name); ok {
-		from = append(from, synonym{name, v, kmsg.ConfigSourceDynamicDefaultBrokerConfig})
-	}
+	values := img.BrokerConfig(b.cfg.NodeID, def)
 	if v, ok := b.static(name); ok {
-		from = append(from, synonym{name, v, kmsg.ConfigSourceStaticBrokerConfig})
+		at := len(values)
+		if at > 0 && values[at-1].Source == metadata.SourceDefault {
+			at--
+		}
+		values = slices.Insert(values, at, metadata.ConfigValue{Name: name, Value: v, Source: metadata.SourceStaticBroker})
 	}
-	if def, ok := metadata.LookupBrokerConfig(name); ok && !def.NoDefault {
-		from = append(from, synonym{name, def.Default, kmsg.ConfigSourceDefaultConfig})
-	}
-	return from
+	return settle(def, values)
 }
 
 // static is a config that this node was started with.
@@ -115,6 +73,8 @@ func (b *Broker) static(name string) (string, bool) {
 	switch name {
 	case "auto.create.topics.enable":
 		return strconv.FormatBool(b.cfg.AutoCreateTopics), true
+	case "fetch.max.bytes":
+		return strconv.Itoa(b.cfg.FetchMaxBytes), true
 	case "node.id", "broker.id":
 		return strconv.Itoa(int(b.cfg.NodeID)), true
 	}
