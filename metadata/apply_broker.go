@@ -210,7 +210,7 @@ func (e *edit) sealed(c *metadatapb.Sealed) (Result, *Error) {
 		next.Unsealed = slices.DeleteFunc(slices.Clone(p.Unsealed), func(u Incarnation) bool { return u == inc })
 		if x, ok := found[s]; ok {
 			next.End = x.End // cmd-5: the next epoch starts here
-			next.Extents = withExtents(p.Extents, []Extent{x}, p.Start)
+			next.Extents = slices.Concat(p.Extents, []Extent{x})
 		}
 		if e.Live(next.Owner) { // a dead one did not live to see it, so it never opens
 			next.opened()

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"math"
+	"slices"
 
 	"ponor/commitlog"
 	"ponor/metadata/metadatapb"
@@ -158,7 +159,7 @@ func (e *edit) commitExtents(c *metadatapb.CommitExtents) (Result, *Error) {
 		}
 		next := *p
 		next.End = end
-		next.Extents = withExtents(p.Extents, list, p.Start)
+		next.Extents = aboveStart(slices.Concat(p.Extents, list), p.Start)
 		e.put(p, &next)
 	}
 	w, _ := e.WAL(e.from)
@@ -210,7 +211,7 @@ func (e *edit) replaceExtents(c *metadatapb.ReplaceExtents) (Result, *Error) {
 		}
 	}
 	next := *p
-	next.Extents = withExtents(p.Extents[:first:first], append(list, p.Extents[last+1:]...), p.Start)
+	next.Extents = aboveStart(slices.Concat(p.Extents[:first], list, p.Extents[last+1:]), p.Start)
 	e.put(p, &next)
 	return Result{}, nil
 }
@@ -237,7 +238,7 @@ func (e *edit) trimStreams(c *metadatapb.TrimStreams) (Result, *Error) {
 		}
 		next := *p
 		next.Start = start
-		next.Extents = withExtents(p.Extents, nil, start)
+		next.Extents = aboveStart(p.Extents, start)
 		e.put(p, &next)
 	}
 	return r, nil
@@ -275,7 +276,7 @@ func (e *edit) flip(c *metadatapb.Flip) (Result, *Error) {
 		}
 		next := *p
 		next.End = end
-		next.Extents = withExtents(p.Extents, tail, p.Start)
+		next.Extents = slices.Concat(p.Extents, tail)
 		next.Owner = target
 		next.Epoch++ // epoch-1
 		next.opened()

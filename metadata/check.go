@@ -207,12 +207,9 @@ func (c *checker) runs(p *Partition) error {
 	if at < 0 || at > p.Start {
 		return fmt.Errorf("M8: first extent at %d is above the start %d", at, p.Start)
 	}
-	for i, x := range p.Extents {
+	for _, x := range p.Extents {
 		if x.Base != at || x.End <= x.Base {
 			return fmt.Errorf("M8: extent [%d, %d) follows %d", x.Base, x.End, at)
-		}
-		if i < len(p.Extents)-1 && x.End <= p.Start {
-			return fmt.Errorf("M8: extent [%d, %d) is below the start %d", x.Base, x.End, p.Start)
 		}
 		if x.Position < 0 || x.Length <= 0 || x.Bytes < 0 || x.Epoch < 0 || !x.Indirect && x.Epoch > p.Epoch {
 			return fmt.Errorf("M8: extent [%d, %d) cannot be: position %d, length %d, epoch %d", x.Base, x.End, x.Position, x.Length, x.Epoch)

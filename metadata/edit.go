@@ -181,15 +181,16 @@ func withEpoch(h []EpochStart, epoch commitlog.Epoch, start commitlog.Offset) []
 	return append(slices.Clone(h), EpochStart{Epoch: epoch, Start: start})
 }
 
-// withExtents appends extents and lets go of those that lie below the log
-// start. The newest one stays even so, because it carries the log's checkpoint.
-func withExtents(have, more []Extent, start commitlog.Offset) []Extent {
-	all := slices.Concat(have, more)
+// aboveStart lets go of extents that lie below the log start. The newest one
+// stays even so, because it carries the log's checkpoint. Commands that may
+// bring extents without a checkpoint (Sealed, Flip) do not come here: what they
+// append to may still hold the only one.
+func aboveStart(list []Extent, start commitlog.Offset) []Extent {
 	drop := 0
-	for drop < len(all)-1 && all[drop].End <= start {
+	for drop < len(list)-1 && list[drop].End <= start {
 		drop++
 	}
-	return slices.Clip(all[drop:])
+	return slices.Clip(list[drop:])
 }
 
 // opened notes the start of the current epoch as soon as it is known: when

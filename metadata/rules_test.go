@@ -362,6 +362,35 @@ func TestExt2StartNeverMovesBackNorPastTheEnd(t *testing.T) {
 	}
 }
 
+func TestTheCheckpointsExtentOutlivesATakeover(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.register(1, 1), w.register(2, 2)
+	s := w.topic("t", 1, a)
+	w.ok(w.as(a, commit(0, run(s[0], 0, seg(a, 0, 0, 10, 0)))))
+	w.ok(w.as(a, trim(s[0], 0, 10)))
+	extents := func(want ...int) {
+		t.Helper()
+		var got []int
+		for _, x := range w.partition(s[0]).Extents {
+			got = append(got, int(x.Base))
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("extents start at %v, want %v", got, want)
+		}
+	}
+	// Neither a flip's tail nor a recovery index need have a checkpoint.
+	w.ok(w.as(a, flip(s[0], 0, 12, b, slot(a, 0, 10, 12, 0))))
+	extents(0, 10)
+	w.ok(w.as(b, trim(s[0], 1, 11)))
+	extents(10)
+	w.ok(w.as(b, trim(s[0], 1, 12)))
+	w.ok(fence(b, a, assign(1, 0, a)))
+	w.ok(w.as(a, sealed(b, 1, sealedStream(s[0], 12, 20, idx(a, 1, 12, 20)))))
+	extents(10, 12)
+	w.ok(w.as(a, commit(0, run(s[0], 2, seg(a, 2, 20, 21, 2)))))
+	extents(12, 20)
+}
+
 func TestExt4TrimMovesWithAllEntriesOrNone(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.register(1, 1), w.register(2, 2)

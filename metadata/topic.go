@@ -117,7 +117,9 @@ type Partition struct {
 	// Start <= End; End is the committed end: what lies beyond is in the WAL of
 	// the owner or of Unsealed. Neither moves back (ext-2).
 	Start, End commitlog.Offset
-	// Extents are gap-free and end at End; the first contains Start (ext-1).
+	// Extents are gap-free and end at End; the first begins at or below Start
+	// (ext-1). Some may lie below Start altogether: the newest one always
+	// stays, and older ones until the owner has committed after it.
 	Extents []Extent
 	// Unsealed is the WAL that must be sealed before the owner may open the
 	// stream (slot-4). There is never more than one: an owner opens only what
