@@ -26,6 +26,15 @@ type Proof interface {
 // fetchProofAge is how old a proof may be for a Fetch (ans-2).
 const fetchProofAge = 10 * time.Second
 
+// proofTimeout bounds the wait for a proof: a fetch may be willing to wait for
+// minutes, but for data, not for a quorum that is gone.
+const proofTimeout = 2 * time.Second
+
+// failureAge is how long a failed barrier answers for those that come after it.
+// A fetch asks for each of its partitions; ten thousand of them must not wait
+// one after another.
+const failureAge = 500 * time.Millisecond
+
 // BarrierProof proves by read barriers. At most one is in flight, and it
 // serves everyone who arrived before it began; whoever waits runs the next one,
 // so there is no goroutine.
@@ -33,6 +42,13 @@ type BarrierProof struct {
 	barrier func(ctx context.Context) (*metadata.Image, error)
 	turn    chan struct{} // holds a token while a barrier is in flight
 	proven  atomic.Pointer[time.Time]
+	failed  atomic.Pointer[failure]
+}
+
+// failure is a barrier that failed, and when.
+type failure struct {
+	at  time.Time
+	err error
 }
 
 // NewBarrierProof makes a Proof of a linearizable read barrier, Meta.Barrier.
@@ -48,8 +64,8 @@ func (b *BarrierProof) ProvenSince(t time.Time) bool {
 
 // Prove implements Proof.
 func (b *BarrierProof) Prove(ctx context.Context, t time.Time) error {
-	if b.ProvenSince(t) {
-		return nil
+	if done, err := b.settled(t); done {
+		return err
 	}
 	select {
 	case b.turn <- struct{}{}:
@@ -57,15 +73,30 @@ func (b *BarrierProof) Prove(ctx context.Context, t time.Time) error {
 		return fmt.Errorf("wait for a read barrier: %w", ctx.Err())
 	}
 	defer func() { <-b.turn }()
-	if b.ProvenSince(t) { // the one before began after we arrived
-		return nil
+	if done, err := b.settled(t); done { // the one before began after we arrived
+		return err
 	}
 	begun := time.Now()
 	if _, err := b.barrier(ctx); err != nil {
-		return fmt.Errorf("read barrier: %w", err)
+		err = fmt.Errorf("read barrier: %w", err)
+		if ctx.Err() == nil || time.Since(begun) >= failureAge { // not for one caller's haste
+			b.failed.Store(&failure{time.Now(), err})
+		}
+		return err
 	}
 	b.proven.Store(&begun)
 	return nil
+}
+
+// settled says whether there is an answer without another barrier.
+func (b *BarrierProof) settled(t time.Time) (bool, error) {
+	if b.ProvenSince(t) {
+		return true, nil
+	}
+	if f := b.failed.Load(); f != nil && time.Since(f.at) < failureAge {
+		return true, f.err
+	}
+	return false, nil
 }
 
 // proveRecent makes sure of a proof not older than a Fetch may rely on. With
@@ -82,6 +113,8 @@ func (p *Partition) proveRecent(ctx context.Context, now time.Time) error {
 // prove makes sure that this node led the partition at t or later.
 func (p *Partition) prove(ctx context.Context, t time.Time) error {
 	if h := p.host.Proof; h != nil && !h.ProvenSince(t) {
+		ctx, cancel := context.WithTimeout(ctx, proofTimeout)
+		defer cancel()
 		if err := h.Prove(ctx, t); err != nil {
 			return fmt.Errorf("%w: cannot prove that this node still leads %s at epoch %d: %w", ErrNotLeader, p.id, p.epoch, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ponor/commitlog/memlog"
 	"ponor/metadata"
 	"ponor/partition"
 )
@@ -76,5 +77,35 @@ func TestNoQuorumIsNoProof(t *testing.T) {
 			})
 		}
 		wg.Wait()
+	})
+}
+
+// TestAFetchOfManyPartitionsWaitsOnceForALostQuorum: and tries again later.
+func TestAFetchOfManyPartitionsWaitsOnceForALostQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := true
+		proof := partition.NewBarrierProof(func(ctx context.Context) (*metadata.Image, error) {
+			if lost {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return nil, nil
+		})
+		r := &rig{t: t, store: memlog.New(memlog.Config{}), set: defaults(), host: &partition.Host{Proof: proof}}
+		r.open()
+		begun := time.Now()
+		for range 1000 {
+			if _, err := r.p.Read(t.Context(), 0, partition.ReadOptions{}); !errors.Is(err, partition.ErrNotLeader) {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(begun); took != 2*time.Second {
+			t.Errorf("refused after %v, want 2 s", took)
+		}
+		lost = false
+		time.Sleep(500 * time.Millisecond)
+		if got := r.read(0, partition.ReadUncommitted); got != "" {
+			t.Error(got)
+		}
 	})
 }

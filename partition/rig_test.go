@@ -43,7 +43,10 @@ func (r *rig) open() *partition.Partition {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = p.Close(context.Background()) })
+	r.t.Cleanup(func() {
+		r.store.Release() // or a test that failed would wait for ever
+		_ = p.Close(context.Background())
+	})
 	r.p = p
 	return p
 }

@@ -211,3 +211,39 @@ func TestIdlePartitionIsSmall(t *testing.T) {
 	runtime.KeepAlive(all)
 	runtime.KeepAlive(logs)
 }
+
+// TestHostedIdlePartitionIsSmall: likewise with what the Set keeps of it.
+func TestHostedIdlePartitionIsSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("opens 20,000 partitions")
+	}
+	const n = 20_000
+	heap := func() uint64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	c := newCluster(t, 1)
+	owners := make([]metadata.Incarnation, n)
+	for i := range owners {
+		owners[i] = c.incs[0]
+	}
+	c.create("t", 1, owners...)
+	before := heap()
+	s, stop := c.run(c.incs[0], partition.SetConfig{Shared: memlog.New(memlog.Config{})})
+	defer stop()
+	for deadline := time.Now().Add(time.Minute); len(s.All()) < n; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d are open after a minute", len(s.All()), n)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	const memlogBytes = 800 // what TestIdlePartitionIsSmall measures
+	each := int64(heap()-before)/n - memlogBytes
+	t.Logf("a hosted partition takes %d bytes beside its log", each)
+	if each > 1024 {
+		t.Errorf("an idle hosted partition takes %d bytes of heap", each)
+	}
+}
