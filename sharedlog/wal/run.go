@@ -284,8 +284,9 @@ func (w *Writer) prepare(s *Slot) {
 	}, &w.run.recent)
 }
 
-// failAll fails everything outstanding, in order, and takes nothing more.
-func (w *Writer) failAll(err error) {
+// failAll fails everything outstanding, in order, and takes nothing more. It
+// says how many slots that were.
+func (w *Writer) failAll(err error) int {
 	w.mu.Lock()
 	if err == nil {
 		err = errWriterClosed
@@ -312,6 +313,7 @@ func (w *Writer) failAll(err error) {
 		}
 	}
 	w.run.cache = append(w.run.cache, slots[:min(inflight, len(slots))]...)
+	return len(slots)
 }
 
 // dropCache gives all memory back that readers do not hold.

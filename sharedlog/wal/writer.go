@@ -362,7 +362,9 @@ func (w *Writer) Close(ctx context.Context) error {
 	w.mu.Unlock()
 	if stop == nil { // never ran
 		if first {
-			w.failAll(errWriterClosed)
+			if w.failAll(errWriterClosed) > 0 {
+				w.run.result = errWriterClosed
+			}
 			close(w.over)
 		}
 	} else {
