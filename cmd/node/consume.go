@@ -141,11 +141,9 @@ func (f *consumeFlags) poll(ctx context.Context, cl *kgo.Client, out io.Writer, 
 			pollCtx, cancel = context.WithTimeout(ctx, 5*time.Second)
 		}
 		fetches := cl.PollFetches(pollCtx)
+		over := pollCtx.Err() != nil
 		cancel()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if pollCtx.Err() != nil {
+		if over {
 			return nil
 		}
 		for _, e := range fetches.Errors() {

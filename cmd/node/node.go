@@ -36,7 +36,6 @@ type node struct {
 	ctl    *controller.Node
 	local  *locallog.Store
 	hosted hosted
-	server *rpc.Server
 
 	clients net.Listener
 	quorum  net.Listener // nil on a node that is no controller
@@ -167,16 +166,25 @@ func (n *node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 		return err
 	}
 	if n.local != nil {
-		defer func() { _ = n.local.Close() }()
+		defer func() {
+			closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+			defer cancel()
+			if err := n.local.Close(closeCtx); err != nil {
+				n.log.Warn("closing local logs", "err", err)
+			}
+		}()
 	}
-	n.server = rpc.NewServer(rpc.ServerConfig{APIs: n.broker().APIs(listenerName), Logger: n.log, MaxConns: int(n.set.MaxConnections)})
+	server, err := rpc.NewServer(rpc.ServerConfig{APIs: n.broker().APIs(listenerName), Logger: n.log, MaxConns: int(n.set.MaxConnections)})
+	if err != nil {
+		return fmt.Errorf("set up the server: %w", err)
+	}
 	served := make(chan error, 1)
-	go func() { served <- n.server.Serve(context.WithoutCancel(ctx), n.clients) }()
-	err := n.host(ctx, endpoint)
+	go func() { served <- server.Serve(context.WithoutCancel(ctx), n.clients) }()
+	err = n.host(ctx, endpoint)
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
-	if e := n.server.Shutdown(drain); e != nil {
-		n.server.Close()
+	if e := server.Shutdown(drain); e != nil {
+		server.Close()
 	}
 	if e := <-served; e != nil && !errors.Is(e, rpc.ErrServerClosed) {
 		err = errors.Join(err, fmt.Errorf("serve clients: %w", e))
@@ -213,7 +221,7 @@ func (n *node) openLocal() error {
 	if n.set.Store == "mem:" || !n.set.controller() {
 		return nil
 	}
-	local, err := locallog.OpenStore(n.set.DataDir+"/logs", locallog.Config{Logger: n.log})
+	local, err := locallog.New(locallog.Config{Dir: n.set.DataDir + "/logs"})
 	if err != nil {
 		return fmt.Errorf("open local logs: %w", err)
 	}
@@ -224,7 +232,7 @@ func (n *node) openLocal() error {
 // broker makes the API surface over this node's parts.
 func (n *node) broker() *broker.Broker {
 	cfg := broker.Config{
-		Meta: n.ctl, Partitions: &n.hosted, Admin: n.ctl,
+		NodeID: metadata.BrokerID(n.set.NodeID), Meta: n.ctl, Partitions: &n.hosted, Admin: n.ctl,
 		AutoCreateTopics: n.set.AutoCreateTopics, StoreName: n.set.Store,
 		BrokerConfigs: map[string]string{
 			"broker.id": strconv.Itoa(int(n.set.NodeID)), "node.id": strconv.Itoa(int(n.set.NodeID)),

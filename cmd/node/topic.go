@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -121,7 +122,7 @@ type partitionView struct {
 }
 
 func viewTopic(t kadm.TopicDetail) topicView {
-	v := topicView{Name: t.Topic, ID: t.ID.String(), Internal: t.IsInternal, Partitions: []partitionView{}}
+	v := topicView{Name: t.Topic, ID: base64.RawURLEncoding.EncodeToString(t.ID[:]), Internal: t.IsInternal, Partitions: []partitionView{}}
 	for _, p := range t.Partitions.Sorted() {
 		pv := partitionView{Partition: p.Partition, Leader: p.Leader, LeaderEpoch: p.LeaderEpoch,
 			Replicas: p.Replicas, ISR: p.ISR, Offline: p.OfflineReplicas, Start: -1, End: -1}
