@@ -74,6 +74,16 @@ func (p *produceCall) recycle() {
 	p.produces.Put(p)
 }
 
+// openingPark is how long a Produce waits for partitions that are opening. A
+// producer pauses 100 ms before a retry, so nothing is gained by more, and the
+// request's other partitions wait meanwhile.
+const openingPark = 100 * time.Millisecond
+
+// produceWait is what one request has left to wait.
+type produceWait struct {
+	opening, room patience
+}
+
 // beginProduce appends everything a request holds.
 func (b *Broker) beginProduce(ctx context.Context, c call) func(context.Context) rpc.Response {
 	p := b.produces.Get().(*produceCall)
@@ -84,7 +94,7 @@ func (b *Broker) beginProduce(ctx context.Context, c call) func(context.Context)
 	}
 	p.shape()
 	img, now := b.image(), b.cfg.Now()
-	wait := patience{total: b.cfg.Park}
+	wait := produceWait{opening: patience{total: min(b.cfg.Park, openingPark)}, room: patience{total: b.cfg.Park}}
 	k := 0
 	for i := range p.req.Topics {
 		rt := &p.req.Topics[i]
@@ -147,20 +157,20 @@ func (p *produceCall) topic(img *metadata.Image, rt *rpc.ProduceTopic) (metadata
 }
 
 // append hands one batch to its partition, as answer k.
-func (p *produceCall) append(ctx context.Context, t metadata.Topic, rp *rpc.ProducePartition, k int, now time.Time, wait *patience) error {
+func (p *produceCall) append(ctx context.Context, t metadata.Topic, rp *rpc.ProducePartition, k int, now time.Time, wait *produceWait) error {
 	if rp.Index < 0 || rp.Index >= t.Partitions {
 		return fail(kerr.UnknownTopicOrPartition, "topic %q has %d partitions, there is no number %d", t.Name, t.Partitions, rp.Index)
 	}
 	if err := checkRecords(rp.Records, p.req.TransactionalID); err != nil {
 		return err
 	}
-	part, err := p.find(ctx, t.ID, rp.Index, wait)
+	part, err := p.find(ctx, t.ID, rp.Index, &wait.opening)
 	if err != nil {
 		return err
 	}
 	opts := partition.AppendOptions{Now: now, DenyZstd: p.Version < 7}
 	done, err := part.Append(rp.Records, opts)
-	for err != nil && errors.Is(err, commitlog.ErrBackpressure) && park(ctx, wait) {
+	for err != nil && errors.Is(err, commitlog.ErrBackpressure) && park(ctx, &wait.room) {
 		done, err = part.Append(rp.Records, opts)
 	}
 	if err != nil {

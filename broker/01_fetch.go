@@ -162,6 +162,7 @@ func (f *fetchCall) session(ctx context.Context) (*session, *kerr.Error) {
 	s := f.sessions.create(f.Conn.Context(), f.set, byID)
 	if s != nil {
 		f.set.listen()
+		f.set.swept = time.Now()
 	}
 	return s, nil
 }
@@ -209,6 +210,8 @@ func (f *fetchCall) poll(ctx context.Context) error {
 			if pinned {
 				f.look(ctx, true)
 			}
+			return nil
+		case <-f.cfg.Draining:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()

@@ -121,6 +121,24 @@ func TestCreateTopicsValidateOnlyAndDefaults(t *testing.T) {
 	is(t, "made", ok, false)
 }
 
+// KIP-464 and before: replicas by hand, the first is the preferred leader.
+func TestCreateTopicsWithAssignments(t *testing.T) {
+	c := newCluster(t)
+	rt := newTopic("t", -1, -1)
+	for n, ids := range [][]int32{{2, 1}, {1, 3}} {
+		ra := kmsg.NewCreateTopicsRequestTopicReplicaAssignment()
+		ra.Partition, ra.Replicas = int32(n), ids
+		rt.ReplicaAssignment = append(rt.ReplicaAssignment, ra)
+	}
+	ct := ask[*kmsg.CreateTopicsResponse](c.dial(), 7, createRequest(rt)).Topics[0]
+	isCode(t, "create", ct.ErrorCode, nil)
+	is(t, "partitions", ct.NumPartitions, 2)
+	p, _ := c.Image().Partition(ct.TopicID, 0)
+	if !slices.Equal(p.Replicas, []metadata.BrokerID{2, 1}) {
+		t.Errorf("replicas %v, want the given list", p.Replicas)
+	}
+}
+
 // An outcome that nobody knows is retriable and says why.
 func TestCreateTopicsWithoutController(t *testing.T) {
 	c := newCluster(t)

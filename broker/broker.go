@@ -73,12 +73,16 @@ type Config struct {
 	// Park is how long a request waits in all for what will soon be: room in
 	// the append budget, partitions that are opening. Then the client is told to
 	// retry. Default 500 ms. Longer smooths bursts and moves; meanwhile the
-	// connection serves nothing else.
+	// connection serves nothing else. Produce waits at most 100 ms of it for
+	// partitions that open, which is what a producer pauses before a retry.
 	Park time.Duration
 	// ProduceLimit is the frame limit in bytes of Produce requests, default
 	// 100 MiB as Kafka's socket.request.max.bytes.
 	ProduceLimit int
 
+	// Draining, once closed, has waiting fetches answered early, so that the node
+	// can stop; nil never does.
+	Draining <-chan struct{}
 	// LogLevel, if set, is shown and changed as the broker logger "root".
 	LogLevel *slog.LevelVar
 	// Now is the wall clock that stamps records, default time.Now.

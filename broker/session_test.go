@@ -273,3 +273,46 @@ func TestSessionEviction(t *testing.T) {
 		isCode(t, "the second is gone", second.poll().ErrorCode, kerr.FetchSessionIDNotFound)
 	})
 }
+
+// A broker that the cluster gave up hears no news of its partitions. So every
+// few seconds a session looks at all of them, and finds out.
+func TestSessionNoticesALossThatNobodyTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, func(c *cluster, _ *broker.Config) { c.piped = true })
+		id := c.topic("t", 2)
+		s := c.open("t", 2)
+		mentions(t, "quiet", s.poll())
+		c.setOpening(id, 1, true) // Get refuses, but nothing wakes the session
+		mentions(t, "not noticed yet", s.poll())
+		time.Sleep(6 * time.Second)
+		resp := s.poll()
+		mentions(t, "noticed", resp, 1)
+		isCode(t, "partition", fetchParts(resp)[0].ErrorCode, kerr.NotLeaderForPartition)
+	})
+}
+
+// Draining answers what waits.
+func TestDrainingEndsPolls(t *testing.T) {
+	drain := make(chan struct{})
+	c := newCluster(t, func(_ *cluster, cfg *broker.Config) { cfg.Draining = drain })
+	id := c.topic("t", 1)
+	done := make(chan struct{})
+	cl := c.dial()
+	go func() {
+		defer close(done)
+		req := fetchRequest(long)
+		addFetch(req, "t", id, 0, 0)
+		ask[*kmsg.FetchResponse](cl, 12, req)
+	}()
+	select {
+	case <-done:
+		t.Fatal("an empty poll did not wait")
+	case <-time.After(50 * time.Millisecond):
+	}
+	begun := time.Now()
+	close(drain)
+	<-done
+	if time.Since(begun) > long/2 {
+		t.Error("draining did not end the poll")
+	}
+}
