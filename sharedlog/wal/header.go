@@ -59,9 +59,7 @@ type Header struct {
 	indexCRC uint32
 }
 
-// EncodeHeader is the encoded header: of a fence, the whole object. The lengths
-// and checksum of an index are not part of Header, so that one of data is for
-// tests and tools only.
+// EncodeHeader is the encoded header: of a fence, the whole object.
 func EncodeHeader(h Header) []byte { return appendHeader(nil, &h) }
 
 // appendHeader encodes h at the end of dst.

@@ -58,6 +58,18 @@ func decodeFooter(tail []byte, size int64) (Header, error) {
 	return h, nil
 }
 
+// EncodeEmptySlot is a data slot without chunks. Probing whether a WAL is fenced
+// by creating its next slot (a negative read proves nothing) uses it.
+func EncodeEmptySlot(h Header) []byte {
+	index := []byte{0, 0} // no chunks, no repeated indexes
+	h.Kind, h.Size = Data, uint64(2*HeaderBytes+len(index))
+	h.indexLen, h.indexCRC = uint32(len(index)), crc32.Checksum(index, commitlog.Castagnoli)
+	b := appendHeader(nil, &h)
+	front := b
+	b = append(b, index...)
+	return append(b, front...)
+}
+
 // tailBytes is how much of an object the first read fetches: enough for the
 // index of an ordinary slot.
 const tailBytes = 64 << 10
