@@ -121,7 +121,7 @@ func Start(t testing.TB, opts Options) *Cluster {
 		for _, n := range c.Nodes {
 			n.Kill()
 		}
-		if t.Failed() {
+		if t.Failed() || os.Getenv("SYSTEST_LOGS") != "" {
 			c.showLogs()
 		}
 	})

@@ -20,9 +20,10 @@ type History struct {
 	Topic string
 	Acked atomic.Int64
 
-	t  testing.TB
-	c  *Cluster
-	mu struct {
+	t          testing.TB
+	c          *Cluster
+	partitions int32
+	mu         struct {
 		sync.Mutex
 		acked map[int32]map[int64]uint64 // partition, offset -> record number
 		errs  []error
@@ -58,7 +59,7 @@ func Produce(t testing.TB, c *Cluster, topic string, partitions int32, producers
 	if _, err := kadm.NewClient(c.Client()).CreateTopic(ctx, partitions, -1, nil, topic); err != nil {
 		t.Fatalf("create topic %s: %v", topic, err)
 	}
-	h := &History{Topic: topic, t: t, c: c}
+	h := &History{Topic: topic, t: t, c: c, partitions: partitions}
 	h.mu.acked = map[int32]map[int64]uint64{}
 	var run context.Context
 	run, h.cancel = context.WithCancel(context.Background())
@@ -105,16 +106,30 @@ func (h *History) load(ctx context.Context, cl *kgo.Client) {
 	}
 }
 
-// WaitAcked waits until n more records were acknowledged.
-func (h *History) WaitAcked(n int64) {
+// WaitAcked waits until n more records were acknowledged in every partition, so
+// that none is still without an owner.
+func (h *History) WaitAcked(n int) {
 	h.t.Helper()
-	want := h.Acked.Load() + n
-	Eventually(h.t, 90*time.Second, fmt.Sprintf("%d acknowledged records", want), func() error {
-		if got := h.Acked.Load(); got < want {
-			return fmt.Errorf("%d so far", got)
+	before := h.counts()
+	Eventually(h.t, 90*time.Second, fmt.Sprintf("%d more acknowledged records in each partition", n), func() error {
+		for p, got := range h.counts() {
+			if got < before[p]+n {
+				return fmt.Errorf("partition %d has %d more so far", p, got-before[p])
+			}
 		}
 		return nil
 	})
+}
+
+// counts are the acknowledged records per partition.
+func (h *History) counts() []int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	counts := make([]int, h.partitions)
+	for p := range counts {
+		counts[p] = len(h.mu.acked[int32(p)])
+	}
+	return counts
 }
 
 // Stop ends the producers and waits for what they still have in flight.

@@ -10,7 +10,7 @@ func TestKillingAllNodesLosesNothingAcknowledged(t *testing.T) {
 	c := systest.Start(t, systest.Options{})
 	h := systest.Produce(t, c, "killall", 6, 2)
 	for range 2 {
-		h.WaitAcked(2000)
+		h.WaitAcked(300)
 		for _, n := range c.Nodes {
 			n.Kill()
 		}
@@ -18,7 +18,7 @@ func TestKillingAllNodesLosesNothingAcknowledged(t *testing.T) {
 			n.Start()
 		}
 	}
-	h.WaitAcked(2000)
+	h.WaitAcked(300)
 	h.Stop()
 	h.Check()
 }
@@ -27,12 +27,12 @@ func TestKillingOneNodeLosesNothingAcknowledged(t *testing.T) {
 	c := systest.Start(t, systest.Options{})
 	h := systest.Produce(t, c, "killone", 6, 2)
 	for i := range 3 {
-		h.WaitAcked(1000)
+		h.WaitAcked(200)
 		c.Nodes[i].Kill()
-		h.WaitAcked(1000)
+		h.WaitAcked(200)
 		c.Nodes[i].Start()
 	}
-	h.WaitAcked(1000)
+	h.WaitAcked(200)
 	h.Stop()
 	h.Check()
 }
@@ -41,12 +41,12 @@ func TestPausedNodeWakesUpHarmless(t *testing.T) {
 	c := systest.Start(t, systest.Options{})
 	h := systest.Produce(t, c, "pause", 6, 2)
 	for i := range 3 {
-		h.WaitAcked(1000)
+		h.WaitAcked(200)
 		c.Nodes[i].Pause()
-		h.WaitAcked(1000)
+		h.WaitAcked(200)
 		c.Nodes[i].Resume()
 	}
-	h.WaitAcked(1000)
+	h.WaitAcked(200)
 	h.Stop()
 	h.Check()
 }
@@ -55,13 +55,13 @@ func TestTerminatedNodeExitsCleanly(t *testing.T) {
 	c := systest.Start(t, systest.Options{})
 	h := systest.Produce(t, c, "roll", 6, 1)
 	for _, n := range c.Nodes {
-		h.WaitAcked(500)
+		h.WaitAcked(100)
 		if code := n.Stop(); code != 0 {
 			t.Errorf("node %d exited with %d on SIGTERM", n.ID, code)
 		}
 		n.Start()
 	}
-	h.WaitAcked(500)
+	h.WaitAcked(100)
 	h.Stop()
 	h.Check()
 }
