@@ -133,6 +133,58 @@ func TestLSOWaitsForTheMarkerToBeStable(t *testing.T) {
 	}
 }
 
+// eagerStore makes logs whose appends are stable before Append returns, and
+// which then call peek.
+type eagerStore struct {
+	commitlog.Store
+	peek func()
+}
+
+type eagerLog struct {
+	commitlog.Log
+	peek func()
+}
+
+func (s eagerStore) Open(ctx context.Context, id commitlog.ID, epoch commitlog.Epoch, opts commitlog.Options) (commitlog.Log, error) {
+	l, err := s.Store.Open(ctx, id, epoch, opts)
+	return eagerLog{l, s.peek}, err
+}
+
+func (l eagerLog) Append(b commitlog.Batch) (commitlog.Commit, error) {
+	c, err := l.Log.Append(b)
+	if err == nil {
+		err = c.Wait(context.Background())
+	}
+	l.peek()
+	return c, err
+}
+
+// TestNoReaderSeesATransactionBeforeItIsNoted: the batch may be stable before
+// the append has returned, and readers do not take the append's lock.
+func TestNoReaderSeesATransactionBeforeItIsNoted(t *testing.T) {
+	var p *partition.Partition
+	seen := make(chan commitlog.Offset, 1)
+	peek := func() {
+		go func() { seen <- p.LastStable() }()
+		select {
+		case got := <-seen:
+			seen <- got
+		case <-time.After(20 * time.Millisecond): // it waits for us to return
+		}
+	}
+	p, err := partition.Open(t.Context(), partition.Config{ID: rigID, Store: eagerStore{memlog.New(memlog.Config{}), peek}, Settings: defaults})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Close(context.Background()) }()
+	if _, err := p.Append(batch(1, 0, 2).InTransaction(1, 0, 0).Bytes(), clientAt(nowMs)); err != nil {
+		t.Fatal(err)
+	}
+	if lso := <-seen; lso != 0 {
+		t.Errorf("LSO %d while the first transaction was being appended, want 0", lso)
+	}
+}
+
 func TestMarkersAreChecked(t *testing.T) {
 	r := newRig(t)
 	r.sent(batch(1, 0, 1).InTransaction(1, 3, 0))
