@@ -77,6 +77,8 @@ func (l *Log) flush() {
 		l.mu.inflight = nil
 	}
 	l.mu.Unlock()
+	g.buf, g.batches, g.slot = g.buf[:0], g.batches[:0], nil
+	l.store.groups.Put(g) // nobody reads from it: readers read the file
 	if owned && l.opts.OnStable != nil {
 		l.opts.OnStable()
 	}

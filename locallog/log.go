@@ -109,7 +109,8 @@ func (l *Log) Append(batch commitlog.Batch) (commitlog.Commit, error) {
 		return commitlog.Commit{}, err
 	}
 	if l.mu.open == nil {
-		l.mu.open = &group{slot: commitlog.NewSlot()}
+		l.mu.open = l.store.groups.Get().(*group)
+		l.mu.open.slot = commitlog.NewSlot()
 	}
 	g := l.mu.open
 	from := len(g.buf)

@@ -209,48 +209,76 @@ type recovery struct {
 // and completes the indexes on the way. Of the last segment it cuts off a torn
 // end; any other damage is an error that names file and position.
 func (s *segment) recover(r recovery) error {
-	if err := s.rewind(r.trusted); err != nil {
-		return err
-	}
-	expected := commitlog.Offset(-1) // the first batch after an index entry may have any base
-	if s.w.size == 0 {
-		expected = s.base
-	}
-	fileSize, err := s.file.Size()
+	size, err := s.file.Size()
 	if err != nil {
 		return fmt.Errorf("open segment %s: %w", s.name, err)
+	}
+	first, err := s.rewind(r.trusted, size)
+	if err != nil {
+		return err
+	}
+	if s.w.size > 0 {
+		damage, err := s.walk(r, size, first)
+		if err != nil || damage == nil {
+			return err
+		}
+		// Either the log is damaged or the index pointed to a wrong place. From
+		// the first batch on there is no doubt.
+		if err := s.restart(); err != nil {
+			return err
+		}
+	}
+	damage, err := s.walk(r, size, -1)
+	if err != nil || damage == nil {
+		return err
+	}
+	return s.cutTorn(s.w.size, size, r, damage)
+}
+
+// walk notes all batches from the writer's position to the end of the file.
+// damage is what is wrong with the bytes; the writer stands in front of it.
+// first is the last offset that the index promises for the first batch, or -1.
+func (s *segment) walk(r recovery, fileSize int64, first commitlog.Offset) (damage, err error) {
+	expected := s.base
+	if first >= 0 {
+		expected = -1 // known once the first batch is read
 	}
 	sc := scanner{file: s.file, name: s.name, pos: s.w.size, size: fileSize}
 	for {
 		at := sc.pos
 		b, err := sc.next()
-		if err == nil {
-			err = s.checkNext(b, expected, at)
-		}
 		if errors.Is(err, io.EOF) {
 			break
 		}
+		if err == nil {
+			err = s.checkNext(b, expected, at)
+		}
+		if err == nil && expected < 0 && b.LastOffset() != first {
+			err = fmt.Errorf("%s at byte %d: %w: batch ends at offset %d, the index says %d", s.name, at, commitlog.ErrCorrupt, b.LastOffset(), first)
+		}
 		if errors.Is(err, commitlog.ErrCorrupt) {
-			if err := s.cutTorn(at, fileSize, r, err); err != nil {
-				return err
-			}
-			break
+			return err, nil
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if err := s.note(b.Info(), int64(len(b)), r.interval); err != nil {
-			return err
+			return nil, err
 		}
 		expected = s.w.end
 	}
 	if r.next >= 0 && s.w.end != r.next {
-		return fmt.Errorf("%s: %w: the segment ends at offset %d, the next one begins at %d", s.name, commitlog.ErrCorrupt, s.w.end, r.next)
+		damage = fmt.Errorf("%s: %w: the segment ends at offset %d, the next one begins at %d", s.name, commitlog.ErrCorrupt, s.w.end, r.next)
+	} else if r.next < 0 && s.w.end < r.trusted {
+		damage = fmt.Errorf("%s: %w: the log ends at offset %d, %d was synced", s.name, commitlog.ErrCorrupt, s.w.end, r.trusted)
 	}
-	if r.next < 0 && s.w.end < r.trusted {
-		return fmt.Errorf("%s: %w: the log ends at offset %d, %d was synced", s.name, commitlog.ErrCorrupt, s.w.end, r.trusted)
-	}
-	return nil
+	return damage, nil
+}
+
+// restart forgets the indexes and goes back to the first batch.
+func (s *segment) restart() error {
+	s.w = writer{end: s.base, maxTime: -1, lastTime: -1}
+	return errors.Join(s.index.cut(0), s.times.cut(0))
 }
 
 // checkNext checks a batch met on recovery.
@@ -269,43 +297,43 @@ func (s *segment) checkNext(b commitlog.Batch, expected commitlog.Offset, at int
 }
 
 // rewind drops index entries at or above trusted and sets the writer to the
-// last one that is left.
-func (s *segment) rewind(trusted commitlog.Offset) error {
+// last one that is left. first is the last offset of the batch there, -1 if the
+// writer is at the beginning.
+func (s *segment) rewind(trusted commitlog.Offset, size int64) (first commitlog.Offset, err error) {
 	below := max(int64(trusted-s.base), 0)
 	n, err := s.index.search(func(b []byte) bool { return int64(decodeOffsetEntry(b).relative) < below })
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if err := s.index.cut(n); err != nil {
-		return err
+	if n == 0 {
+		return -1, s.restart()
 	}
-	w := writer{end: s.base, maxTime: -1, lastTime: -1}
 	var buf [timeEntryBytes]byte
-	last := int64(-1)
-	if n > 0 {
-		b, err := s.index.at(n-1, &buf)
-		if err != nil {
-			return err
-		}
-		e := decodeOffsetEntry(b)
-		w.size, last = int64(e.position), int64(e.relative)
-		w.end = s.base // unknown until the batch at size is read
+	b, err := s.index.at(n-1, &buf)
+	if err != nil {
+		return 0, err
+	}
+	last := decodeOffsetEntry(b)
+	if last.relative < 0 || last.position <= 0 || int64(last.position) >= size {
+		return -1, s.restart()
+	}
+	s.w = writer{size: int64(last.position), end: s.base, maxTime: -1, lastTime: -1}
+	if err := s.index.cut(n); err != nil {
+		return 0, err
 	}
 	// Time entries about batches behind the place where the walk begins are
 	// made again by it.
-	if n, err = s.times.search(func(b []byte) bool { return int64(decodeTimeEntry(b).relative) <= last }); err != nil {
-		return err
+	if n, err = s.times.search(func(b []byte) bool { return decodeTimeEntry(b).relative <= last.relative }); err != nil {
+		return 0, err
 	}
 	if n > 0 {
-		b, err := s.times.at(n-1, &buf)
-		if err != nil {
-			return err
+		if b, err = s.times.at(n-1, &buf); err != nil {
+			return 0, err
 		}
 		t := decodeTimeEntry(b)
-		w.maxTime, w.lastTime, w.maxTimeAt = t.timestamp, t.timestamp, s.base+commitlog.Offset(t.relative)
+		s.w.maxTime, s.w.lastTime, s.w.maxTimeAt = t.timestamp, t.timestamp, s.base+commitlog.Offset(t.relative)
 	}
-	s.w = w
-	return s.times.cut(n)
+	return s.base + commitlog.Offset(last.relative), s.times.cut(n)
 }
 
 // cutTorn cuts the segment off at damage that was never acknowledged, or

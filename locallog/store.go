@@ -64,6 +64,7 @@ type Store struct {
 	recovery *offsetFile
 	starts   *offsetFile
 	unsynced atomic.Int64 // bytes appended and not settled
+	groups   sync.Pool    // of *group: buffers of settled appends
 	wg       sync.WaitGroup
 
 	mu struct {
@@ -90,7 +91,7 @@ func New(cfg Config) (*Store, error) {
 		return nil, errors.New("open local store: no directory is configured")
 	}
 	cfg = cfg.withDefaults()
-	s := &Store{cfg: cfg}
+	s := &Store{cfg: cfg, groups: sync.Pool{New: func() any { return new(group) }}}
 	s.mu.logs = map[topicPartition]*place{}
 	if err := cfg.FS.MkdirAll(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("open local store %s: %w", cfg.Dir, err)
@@ -271,7 +272,18 @@ func (s *Store) Close(ctx context.Context) error {
 		}
 		<-p.opening
 	}
-	s.wg.Wait()
-	errs = append(errs, s.lock.Close())
+	idle := make(chan struct{})
+	go func() {
+		s.wg.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+		errs = append(errs, s.lock.Close())
+	case <-ctx.Done():
+		// A sync hangs in the kernel. The lock stays until the process is gone,
+		// because the write may still land.
+		errs = append(errs, fmt.Errorf("close local store %s: a sync does not end: %w", s.cfg.Dir, ctx.Err()))
+	}
 	return errors.Join(errs...)
 }
