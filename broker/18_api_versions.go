@@ -29,9 +29,9 @@ type feature struct {
 
 // features are what clients are told. A client changes its behaviour by them
 // (transaction.version 2: no AddPartitionsToTxn), so each appears when it is
-// served, not before. 7 is 3.3-IV3, Kafka's own floor; 30 is 4.3-IV0.
+// served, not before. 7 is 3.3-IV3, Kafka's own floor; 33 is 4.4-IV2.
 var features = []feature{
-	{"metadata.version", 7, 30},
+	{"metadata.version", 7, 33},
 	{"kraft.version", 0, 1},
 }
 

@@ -83,6 +83,9 @@ func (b *Broker) createdTopic(ct *kmsg.CreateTopicsResponseTopic, spec controlle
 		ct.NumPartitions, ct.ReplicationFactor = t.Partitions, int16(len(p.Replicas))
 	}
 	for _, def := range metadata.TopicConfigs() {
+		if def.Internal {
+			continue
+		}
 		v := topicConfig(img, spec.Name, spec.Configs, def)
 		cc := kmsg.NewCreateTopicsResponseTopicConfig()
 		cc.Name, cc.Value, cc.Source = def.Name, v.shown(), int8(v.source)

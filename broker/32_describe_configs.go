@@ -89,6 +89,9 @@ func (b *Broker) configsOf(img *metadata.Image, kind kmsg.ConfigResourceType, na
 		}
 		var out []described
 		for _, def := range metadata.BrokerConfigs() {
+			if def.Internal {
+				continue
+			}
 			out = append(out, described{def, b.brokerConfig(img, def.Name)})
 		}
 		return out, nil
@@ -105,6 +108,9 @@ func topicConfigs(img *metadata.Image, name string) ([]described, error) {
 	}
 	var out []described
 	for _, def := range metadata.TopicConfigs() {
+		if def.Internal {
+			continue
+		}
 		out = append(out, described{def, topicConfig(img, name, nil, def)})
 	}
 	return out, nil

@@ -53,7 +53,10 @@ func TestDescribeTopicConfigs(t *testing.T) {
 	cl := c.dial()
 	for v := int16(1); v <= 4; v++ {
 		got := cl.describe(v, describeRequest(ofTopic, "t"), nil)
-		is(t, "all of Kafka's topic configs", len(got), len(metadata.TopicConfigs()))
+		for _, def := range metadata.TopicConfigs() {
+			_, shown := got[def.Name]
+			is(t, def.Name+" is shown", shown, !def.Internal)
+		}
 		r := got["retention.ms"]
 		is(t, "override", text(r.Value), "5000")
 		is(t, "source", r.Source, kmsg.ConfigSourceDynamicTopicConfig)
@@ -235,4 +238,23 @@ func TestAlterConfigsOfManyResources(t *testing.T) {
 	if !slices.Equal(codes, []int16{kerr.UnknownTopicOrPartition.Code, 0}) {
 		t.Errorf("codes %v", codes)
 	}
+}
+
+// Where a topic's log lies is fixed when it is made; AlterConfigs, which
+// replaces everything, must not change it unasked.
+func TestAlterConfigsKeepsWhatIsFixed(t *testing.T) {
+	c := newCluster(t)
+	c.topic("t", 1, "storage.mode", "local")
+	cl := c.dial()
+	isCode(t, "set", cl.alter(ofTopic, "t", set("storage.mode", "shared")).ErrorCode, kerr.InvalidConfig)
+	isCode(t, "delete", cl.alter(ofTopic, "t", op{"storage.mode", 1, nil}).ErrorCode, kerr.InvalidConfig)
+	isCode(t, "repeat", cl.alter(ofTopic, "t", set("storage.mode", "local"), set("retention.ms", "9")).ErrorCode, nil)
+	req := kmsg.NewPtrAlterConfigsRequest()
+	rr := kmsg.NewAlterConfigsRequestResource()
+	rr.ResourceType, rr.ResourceName = ofTopic, "t"
+	req.Resources = append(req.Resources, rr)
+	isCode(t, "replace all by nothing", ask[*kmsg.AlterConfigsResponse](cl, 2, req).Resources[0].ErrorCode, nil)
+	got := c.Image().Configs(metadata.KindTopic, "t")
+	is(t, "retention.ms", got["retention.ms"], "")
+	is(t, "storage.mode", got["storage.mode"], "local")
 }

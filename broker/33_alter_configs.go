@@ -75,6 +75,12 @@ func (b *Broker) alter(ctx context.Context, changes []resourceChange, validateOn
 		if errs[i] = b.checkChange(c); errs[i] != nil {
 			continue
 		}
+		if c.kind == kmsg.ConfigResourceTypeTopic {
+			if changes[i], errs[i] = keepFixed(b.image(), c); errs[i] != nil {
+				continue
+			}
+			c = changes[i]
+		}
 		if c.kind == kmsg.ConfigResourceTypeBrokerLogger {
 			errs[i] = b.alterLogger(c, validateOnly)
 			continue
@@ -123,6 +129,32 @@ func (b *Broker) checkChange(c resourceChange) error {
 	default:
 		return fail(kerr.InvalidRequest, "resource type %d has no configs to alter here; 2 is a topic, 4 a broker, 8 a broker's loggers", c.kind)
 	}
+}
+
+// keepFixed sees to it that configs which are fixed when a topic is made
+// (storage.mode: where its log lies) stay as they are: a request may repeat
+// their value, and replacing all others does not take them away.
+func keepFixed(img *metadata.Image, c resourceChange) (resourceChange, error) {
+	for _, def := range metadata.TopicConfigs() {
+		if def.Dynamic {
+			continue
+		}
+		now := topicConfig(img, c.name, nil, def)
+		named := false
+		for _, op := range c.ops {
+			if op.name != def.Name {
+				continue
+			}
+			named = true
+			if op.op != kmsg.IncrementalAlterConfigOpSet || *op.value != now.value {
+				return c, fail(kerr.InvalidConfig, "config %q is fixed when the topic is made; it is %q", def.Name, now.value)
+			}
+		}
+		if c.replace && !named && now.source == metadata.SourceTopic {
+			c.ops = append(c.ops, configOp{name: def.Name, op: kmsg.IncrementalAlterConfigOpSet, value: &now.value})
+		}
+	}
+	return c, nil
 }
 
 // alterLogger sets the log level. It lasts until the process ends, as in Kafka.
