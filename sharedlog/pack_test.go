@@ -265,7 +265,7 @@ func TestDeltasEqualReplay(t *testing.T) {
 func TestPackCostsFewRequests(t *testing.T) {
 	f := newFixture(t)
 	n := f.start(1, func(c *sharedlog.Config) { c.PackAge = time.Hour })
-	ps := f.topic(500, n)
+	ps := f.topic(2500, n)
 	var logs []commitlog.Log
 	for _, p := range ps {
 		logs = append(logs, f.open(n, p))
@@ -284,7 +284,7 @@ func TestPackCostsFewRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := len(f.keys("seg")); got != 1 {
-		t.Errorf("500 partitions were packed to %d objects, want 1", got)
+		t.Errorf("2500 partitions were packed to %d objects, want 1", got)
 	}
 	for i, l := range logs {
 		if got := len(f.all(l, 0+l.Bounds().Start)); got < 2 {

@@ -73,13 +73,21 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// claim says why an object without a reference may still get one.
+type claim uint8
+
+const (
+	inProgress claim = iota // it is being uploaded, or its command submitted
+	abandoned               // its command was given up without a reply
+)
+
 // newName allots the name of an object to be uploaded and notes that it may get
 // a reference, so that the sweep lets it be until settle.
 func (e *Engine) newName(folder metadata.ObjectKind) (segment.Name, string) {
 	n := segment.Name{Creator: e.cfg.Incarnation, Counter: e.counter.Add(1) - 1}
 	object := n.Key(string(folder))
 	e.mu.Lock()
-	e.pending[object] = true
+	e.pending[object] = inProgress
 	e.mu.Unlock()
 	return n, object
 }
@@ -92,13 +100,18 @@ func (e *Engine) settle(ctx context.Context, objects ...string) {
 	var garbage []string
 	e.mu.Lock()
 	for _, o := range objects {
+		if ctx.Err() != nil {
+			// Given up with the outcome open: a command may still be on its way.
+			e.pending[o] = abandoned
+			continue
+		}
 		delete(e.pending, o)
 		if img.References(o) == 0 {
 			garbage = append(garbage, e.prefix+"/"+o)
 		}
 	}
 	e.mu.Unlock()
-	if len(garbage) == 0 || ctx.Err() != nil {
+	if len(garbage) == 0 {
 		return
 	}
 	if err := e.cfg.Bucket.Delete(ctx, garbage...); err != nil {

@@ -47,7 +47,7 @@ type Engine struct {
 	packed   []*wal.Slot // committed elsewhere, perhaps still in memory
 	trim     uint64      // first slot of unpacked
 	round    chan struct{}
-	pending  map[string]bool // objects uploaded or being so, reference not settled
+	pending  map[string]claim // objects that may still get their first reference
 	// sealing has the recovery indexes among pending: the controller submits
 	// their Sealed, so they are settled when the WAL is sealed, by anyone.
 	sealing map[string]metadata.Incarnation
@@ -72,7 +72,7 @@ func New(cfg Config) (*Engine, error) {
 		tidy:    make(chan struct{}, 1),
 		streams: make(map[commitlog.StreamID]*streamState),
 		round:   make(chan struct{}),
-		pending: make(map[string]bool),
+		pending: make(map[string]claim),
 		sealing: make(map[string]metadata.Incarnation),
 		trim:    w.Trim,
 	}

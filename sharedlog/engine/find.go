@@ -7,6 +7,7 @@ import (
 	"ponor/metadata"
 	"ponor/sharedlog/segment"
 	"ponor/sharedlog/stream"
+	"ponor/sharedlog/wal"
 )
 
 // FindTime implements stream.Stream. Extents, sections and blocks each know
@@ -19,7 +20,19 @@ func (h *handle) FindTime(ctx context.Context, ts int64) (commitlog.Offset, bool
 	t := timeSearch{r: h.s.e.reader, id: h.s.id, start: start, confirm: confirm, ts: ts}
 	err = t.r.retry(ctx, t.id, func() error {
 		t.found = false
-		return t.entries(ctx, h.s.entries(), 0)
+		committed, unpacked := h.s.entries()
+		if err := t.entries(ctx, committed, 0); err != nil || t.found {
+			return err
+		}
+		for i := range unpacked {
+			if t.hot(&unpacked[i]) {
+				continue
+			}
+			if err := t.entries(ctx, []segment.Entry{unpacked[i].entry}, 0); err != nil || t.found {
+				return err
+			}
+		}
+		return nil
 	})
 	return t.base, t.found && err == nil, err
 }
@@ -33,7 +46,11 @@ func (h *handle) FindMaxTime(ctx context.Context) (commitlog.Offset, bool, error
 	t := timeSearch{r: h.s.e.reader, id: h.s.id, start: start, confirm: confirm}
 	var most int64
 	if err := t.r.retry(ctx, t.id, func() (err error) {
-		most, err = t.latest(ctx, h.s.entries(), 0)
+		committed, unpacked := h.s.entries()
+		for i := range unpacked {
+			committed = append(committed, unpacked[i].entry)
+		}
+		most, err = t.latest(ctx, committed, 0)
 		return err
 	}); err != nil {
 		return 0, false, err
@@ -48,10 +65,16 @@ func (h *handle) readable() (start, confirm commitlog.Offset, err error) {
 	return h.s.start, h.s.confirm, h.err
 }
 
+// unpackedChunk is a confirmed chunk of our own WAL that is not committed.
+type unpackedChunk struct {
+	entry segment.Entry
+	slot  *wal.Slot
+	spans []span
+}
+
 // entries lists what the stream consists of: extents of the image, then chunks
 // of our own WAL that are not committed.
-func (s *streamState) entries() []segment.Entry {
-	var out []segment.Entry
+func (s *streamState) entries() (out []segment.Entry, unpacked []unpackedChunk) {
 	var end commitlog.Offset
 	if p, ok := s.e.cfg.Meta.Image().PartitionByStream(s.id); ok {
 		for _, x := range p.Extents {
@@ -69,11 +92,12 @@ func (s *streamState) entries() []segment.Entry {
 		// Confirmed, so the slot's index is complete.
 		for _, c := range chunksOf(p.slot.Index(), s.id) {
 			if c.Base == p.base {
-				out = append(out, segment.Entry{Extent: s.e.chunkExtent(s.e.cfg.Incarnation, p.slot.Seq(), &c)})
+				x := s.e.chunkExtent(s.e.cfg.Incarnation, p.slot.Seq(), &c)
+				unpacked = append(unpacked, unpackedChunk{entry: segment.Entry{Extent: x}, slot: p.slot, spans: p.spans})
 			}
 		}
 	}
-	return out
+	return out, unpacked
 }
 
 // timeSearch looks for the first batch in [start, confirm) whose largest
@@ -109,6 +133,36 @@ func (t *timeSearch) entries(ctx context.Context, list []segment.Entry, depth in
 	return nil
 }
 
+// hot searches a chunk in the WAL's memory. false: it is not there, or the
+// answer needs no look.
+func (t *timeSearch) hot(c *unpackedChunk) bool {
+	if t.found || c.entry.End <= t.start || c.entry.MaxTimestamp < t.ts {
+		return true
+	}
+	if !c.slot.Acquire() {
+		return false
+	}
+	defer c.slot.Release()
+	for _, sp := range c.spans {
+		for rest := sp.data(); len(rest) > 0 && !t.found; {
+			b, next, err := commitlog.SplitBatch(rest)
+			if err != nil {
+				return false
+			}
+			t.visit(b)
+			rest = next
+		}
+	}
+	return true
+}
+
+// visit notes the first batch that fits.
+func (t *timeSearch) visit(b commitlog.Batch) {
+	if !t.found && b.MaxTimestamp() >= t.ts && b.LastOffset() >= t.start && b.LastOffset() < t.confirm {
+		t.base, t.found = b.BaseOffset(), true
+	}
+}
+
 func (t *timeSearch) run(ctx context.Context, e segment.Entry) error {
 	x, err := t.r.run(ctx, t.id, e)
 	if err != nil {
@@ -119,9 +173,7 @@ func (t *timeSearch) run(ctx context.Context, e segment.Entry) error {
 			continue
 		}
 		err := t.r.batches(ctx, x, i, func(b commitlog.Batch) bool {
-			if b.MaxTimestamp() >= t.ts && b.LastOffset() >= t.start && b.LastOffset() < t.confirm {
-				t.base, t.found = b.BaseOffset(), true
-			}
+			t.visit(b)
 			return !t.found
 		})
 		if err != nil || t.found {
@@ -216,7 +268,11 @@ func (h *handle) Runs(ctx context.Context, load bool) ([]stream.Run, bool, error
 	l := runList{r: h.s.e.reader, id: h.s.id, load: load, fine: true}
 	if err := l.r.retry(ctx, l.id, func() error {
 		l.runs, l.fine = nil, true
-		return l.entries(ctx, h.s.entries(), 0)
+		committed, unpacked := h.s.entries()
+		for i := range unpacked {
+			committed = append(committed, unpacked[i].entry)
+		}
+		return l.entries(ctx, committed, 0)
 	}); err != nil {
 		return nil, false, err
 	}

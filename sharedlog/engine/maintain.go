@@ -48,6 +48,7 @@ func (e *Engine) rewriteAll(ctx context.Context) error {
 	var jobs []*rewrite
 	var errs error
 	var bytes int64
+	var work bool
 	flush := func() {
 		errs = errors.Join(errs, e.rewrite(ctx, jobs))
 		jobs, bytes = nil, 0
@@ -70,10 +71,13 @@ func (e *Engine) rewriteAll(ctx context.Context) error {
 		if bytes > 0 && bytes+job.bytes > e.cfg.ObjectBytes {
 			flush()
 		}
-		jobs = append(jobs, job)
+		jobs, work = append(jobs, job), true
 		bytes += job.bytes
 	}
 	flush()
+	if work {
+		poke(e.tidy) // one job a stream and round: there may be more
+	}
 	return errs
 }
 

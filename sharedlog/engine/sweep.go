@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/metadata"
+	"ponor/metadata/metadatapb"
 	"ponor/sharedlog/objstore"
 )
 
@@ -38,6 +40,9 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 	pending := maps.Clone(e.pending)
 	sealing := maps.Clone(e.sealing)
 	e.mu.Unlock()
+	if err := e.settleAbandoned(ctx, pending); err != nil {
+		return 0, err
+	}
 	img, err := e.cfg.Meta.Barrier(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("refresh the image: %w", err)
@@ -60,7 +65,8 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 		object := strings.SplitN(key, "/", 3)[2]
 		verdict := img.Judge(object)
 		n, _ := metadata.ParseObjectName(object)
-		own := verdict == metadata.Pending && n.Kind != metadata.WALSlot && n.Creator == e.cfg.Incarnation && !pending[object]
+		_, maybe := pending[object]
+		own := verdict == metadata.Pending && n.Kind != metadata.WALSlot && n.Creator == e.cfg.Incarnation && !maybe
 		switch {
 		case verdict == metadata.Alarm || verdict == metadata.Unknown:
 			e.cfg.Logger.Error("object does not fit the metadata", "object", key, "verdict", verdict.String())
@@ -78,6 +84,31 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 		}
 	}
 	return len(keys), nil
+}
+
+// settleAbandoned makes sure that commands without a reply can no longer apply,
+// by an own later one (cmd-1), and takes their objects out of pending.
+func (e *Engine) settleAbandoned(ctx context.Context, pending map[string]claim) error {
+	var objects []string
+	for object, c := range pending {
+		if c == abandoned {
+			objects = append(objects, object)
+		}
+	}
+	if len(objects) == 0 {
+		return nil
+	}
+	err := e.submit(ctx, &metadatapb.Command{Body: &metadatapb.Command_Noop{Noop: &metadatapb.Noop{}}})
+	if err != nil && !errors.Is(err, errUnsettled) {
+		return fmt.Errorf("settle abandoned commands: %w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, object := range objects {
+		delete(pending, object)
+		delete(e.pending, object)
+	}
+	return nil
 }
 
 // list finds the keys of objects that this broker has to judge.
