@@ -26,6 +26,7 @@ type plan struct {
 	commands []*metadatapb.Command
 	item     []int // of each command
 	items    []*controllerpb.ItemResult
+	moves    []func(*moves) // what to ask of owners once the commands are applied
 }
 
 func newPlan(items int) *plan {
@@ -44,6 +45,12 @@ func (p *plan) add(i int, c *metadatapb.Command) {
 	p.commands, p.item = append(p.commands, c), append(p.item, i)
 }
 
+func (p *plan) ask(m *moves) {
+	for _, f := range p.moves {
+		f(m)
+	}
+}
+
 // admin executes one operation on many items. It holds the gate from reading
 // the image to having applied the commands, so that concurrent operations see
 // each other; with validate_only nothing is committed.
@@ -54,9 +61,13 @@ func (l *leadership) admin(ctx context.Context, r *controllerpb.AdminRequest) (*
 	}
 	defer leave()
 	img := l.images.image()
-	p := l.plan(img, r)
+	p := planAdmin(img, r)
 	resp := &controllerpb.AdminResponse{Index: uint64(img.Index()), Items: p.items}
-	if r.ValidateOnly || len(p.commands) == 0 {
+	if r.ValidateOnly || len(p.commands)+len(p.moves) == 0 {
+		return resp, nil
+	}
+	defer p.ask(l.moves)
+	if len(p.commands) == 0 {
 		return resp, nil
 	}
 	index, results, err := l.propose(ctx, p.commands)
@@ -72,7 +83,7 @@ func (l *leadership) admin(ctx context.Context, r *controllerpb.AdminRequest) (*
 	return resp, nil
 }
 
-func (l *leadership) plan(img *metadata.Image, r *controllerpb.AdminRequest) *plan {
+func planAdmin(img *metadata.Image, r *controllerpb.AdminRequest) *plan {
 	switch {
 	case len(r.CreateTopics) > 0:
 		return planTopics(img, r.CreateTopics)
@@ -83,9 +94,9 @@ func (l *leadership) plan(img *metadata.Image, r *controllerpb.AdminRequest) *pl
 	case len(r.AlterConfigs) > 0:
 		return planConfigs(img, r.AlterConfigs)
 	case len(r.Reassign) > 0:
-		return l.planReassign(img, r.Reassign, r.ValidateOnly)
+		return planReassign(img, r.Reassign)
 	case len(r.ElectPreferred) > 0:
-		return l.planElect(img, r.ElectPreferred)
+		return planElect(img, r.ElectPreferred)
 	}
 	return newPlan(0)
 }
@@ -333,7 +344,7 @@ func planGrowth(img *metadata.Image, place *placement, t *controllerpb.NewPartit
 	return c, err
 }
 
-func (l *leadership) planReassign(img *metadata.Image, changes []*controllerpb.PartitionChange, dry bool) *plan {
+func planReassign(img *metadata.Image, changes []*controllerpb.PartitionChange) *plan {
 	p := newPlan(len(changes))
 	for i, c := range changes {
 		part, err := partitionOf(img, c)
@@ -356,19 +367,16 @@ func (l *leadership) planReassign(img *metadata.Image, changes []*controllerpb.P
 		before := without(part.Replicas, part.Adding)
 		adding, removing := without(want, before), without(before, want)
 		if slices.Contains(want, part.Owner.Broker) {
-			adding, removing = nil, nil // nothing to wait for
-			p.add(i, assignCommand(k, want, nil, nil))
+			p.add(i, assignCommand(k, want, nil, nil)) // nothing to wait for
 			continue
 		}
 		p.add(i, assignCommand(k, append(slices.Clone(want), removing...), adding, removing))
-		if !dry {
-			l.moves.reassign(k)
-		}
+		p.moves = append(p.moves, func(m *moves) { m.reassign(k) })
 	}
 	return p
 }
 
-func (l *leadership) planElect(img *metadata.Image, changes []*controllerpb.PartitionChange) *plan {
+func planElect(img *metadata.Image, changes []*controllerpb.PartitionChange) *plan {
 	p := newPlan(len(changes))
 	for i, c := range changes {
 		part, err := partitionOf(img, c)
@@ -382,7 +390,7 @@ func (l *leadership) planElect(img *metadata.Image, changes []*controllerpb.Part
 				p.refuse(i, refuse(CodePreferredUnavailable, "broker %d, the preferred leader of %s, is offline", part.Replicas[0], &part))
 				continue
 			}
-			l.moves.elect(partitionKey{part.Topic, part.Number}, part.Replicas[0])
+			p.moves = append(p.moves, func(m *moves) { m.elect(partitionKey{part.Topic, part.Number}, part.Replicas[0]) })
 		}
 	}
 	return p

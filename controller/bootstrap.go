@@ -36,7 +36,13 @@ func (s *server) hello(_ context.Context, _ *rpc.Conn, _ *controllerpb.HelloRequ
 		JoinHash: joinHash(n.cfg.Join), Join: n.cfg.Join,
 		Address: n.cfg.AdvertiseController, ClusterId: n.clusterID(),
 	}
-	if own := n.vote.Load(); own != nil {
+	own := n.vote.Load()
+	if own == nil && n.cfg.Voter {
+		// Not fresh and not formed either: the asker must come again.
+		resp.Outcome = s.outcome(controllerpb.Code_UNAVAILABLE, errors.New("it is starting"))
+		return resp
+	}
+	if own != nil {
 		for _, v := range own.voters() {
 			resp.Voters = append(resp.Voters, &controllerpb.Voter{NodeId: int32(nodeID(v.ID)), Address: string(v.Address)})
 		}
@@ -208,6 +214,9 @@ func (n *Node) sayHello(ctx context.Context, address string) (*controllerpb.Hell
 	defer cancel()
 	if _, err := n.client.attempt(ctx, address, laneAdmin, keyHello, q, resp); err != nil {
 		return nil, err
+	}
+	if resp.Outcome.GetCode() != controllerpb.Code_OK {
+		return nil, errors.New(resp.Outcome.GetMessage())
 	}
 	return resp, nil
 }

@@ -131,15 +131,12 @@ func (c *client) judge(o *controllerpb.Outcome) (retry, sent bool, err error) {
 
 // target is where to send now.
 func (c *client) target() string {
-	if _, address, ok := c.node.raftLeader(); ok {
-		return address
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.mu.leader != "" {
-		return c.mu.leader
+	if leader := c.known(); leader != "" {
+		return leader
 	}
 	seeds := c.node.seeds()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.mu.turn++
 	return seeds[c.mu.turn%len(seeds)]
 }
@@ -148,6 +145,18 @@ func (c *client) learn(address string) {
 	c.mu.Lock()
 	c.mu.leader = address
 	c.mu.Unlock()
+}
+
+// confirm notes a node that has answered as the leader. Calls that wait for
+// another one are cut short: it is paused, or was deposed.
+func (c *client) confirm(address string) {
+	c.mu.Lock()
+	changed := c.mu.leader != address
+	c.mu.leader = address
+	c.mu.Unlock()
+	if changed {
+		c.node.role.notify()
+	}
 }
 
 // forget drops a leader that did not answer.
@@ -192,7 +201,9 @@ func (c *client) attempt(ctx context.Context, address string, on lane, key int16
 // bound limits one attempt, so that a paused node holds nobody up, and cuts it
 // short when another leader is known.
 func (c *client) bound(ctx context.Context, on lane, address string) (context.Context, context.CancelFunc) {
-	limit := c.node.cfg.SessionTimeout
+	// A heartbeat must have time to reach the next leader before the session
+	// ends there.
+	limit := c.node.cfg.SessionTimeout / 3
 	switch on {
 	case laneAdmin:
 		limit = 30 * time.Second
@@ -204,11 +215,21 @@ func (c *client) bound(ctx context.Context, on lane, address string) (context.Co
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	stop := c.node.role.onChange(func() {
-		if _, leader, ok := c.node.raftLeader(); ok && leader != address {
+		if leader := c.known(); leader != "" && leader != address {
 			cancel()
 		}
 	})
 	return ctx, func() { stop(); cancel() }
+}
+
+// known is the leader's address, empty if not known.
+func (c *client) known() string {
+	if _, address, ok := c.node.raftLeader(); ok {
+		return address
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.leader
 }
 
 func (c *client) conn(ctx context.Context, address string, on lane) (*rpc.Client, error) {

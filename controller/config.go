@@ -55,9 +55,9 @@ type Config struct {
 	// takeovers without need, longer leaves partitions of a hung broker (not of
 	// a killed one, which is noticed at once) without an owner that long.
 	SessionTimeout time.Duration
-	// RestartGrace is how long a leader whose process started just now waits for
-	// brokers it has not heard of yet, so that a restart of the whole cluster
-	// does not shuffle all partitions; default 10 s, at least SessionTimeout.
+	// RestartGrace is how long the first leader after a restart of the whole
+	// cluster waits for brokers it has not heard of yet, so that the restart does
+	// not shuffle all partitions; default 10 s, at least SessionTimeout.
 	RestartGrace time.Duration
 	// StuckTimeout is the age of a broker's oldest unresolved WAL slot at which
 	// it is fenced if the store works for the others; default 15 s.

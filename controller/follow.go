@@ -21,6 +21,7 @@ func (n *Node) followWait() time.Duration { return n.cfg.HeartbeatInterval * 2 }
 // do so too: Raft tells a follower of a commit only with the leader's next
 // append, which is too late for a hand-over.
 func (n *Node) runFollow(ctx context.Context) {
+	backoff := minBackoff
 	for ctx.Err() == nil {
 		role := n.role.changed()
 		if id, _, ok := n.raftLeader(); ok && id == n.cfg.NodeID {
@@ -30,12 +31,18 @@ func (n *Node) runFollow(ctx context.Context) {
 			}
 			continue
 		}
-		if err := n.followOnce(ctx); err != nil && ctx.Err() == nil {
-			n.log.Debug("follow failed", "err", err)
-			select {
-			case <-time.After(minBackoff):
-			case <-ctx.Done():
-			}
+		err := n.followOnce(ctx)
+		if err == nil {
+			backoff = minBackoff
+			continue
+		}
+		n.log.Debug("follow failed", "err", err)
+		select {
+		case <-time.After(backoff):
+			backoff = min(2*backoff, maxBackoff)
+		case <-role:
+			backoff = minBackoff
+		case <-ctx.Done():
 		}
 	}
 }
@@ -73,7 +80,8 @@ func (n *Node) followOnce(ctx context.Context) error {
 	}
 	switch code {
 	case controllerpb.Code_OK:
-		n.client.learn(address)
+		n.client.confirm(address)
+		n.followed.Store(true)
 		return nil
 	case controllerpb.Code_WENT_BACK:
 		err := fmt.Errorf("%w: %s; this node stops rather than act on it: find out whether metadata was restored or a voter's disk was replaced",

@@ -32,8 +32,8 @@ type leadership struct {
 	moves     *moves
 	gate      chan struct{} // holds one token while no decision is being made
 	suspects  chan suspect
-	// cautious until then: this process started just now and has not heard of
-	// the brokers yet, most likely because the whole cluster restarts.
+	// cautious until then: nobody led before in the life of this process, so
+	// most likely the whole cluster restarts and its brokers are on their way.
 	cautious time.Time
 	// attempts remembers when a fence was last proposed, so that one that is
 	// rejected is not proposed in a loop.
@@ -61,11 +61,13 @@ func newLeadership(ctx context.Context, n *Node, v *voter) *leadership {
 		moves:     newMoves(),
 		gate:      make(chan struct{}, 1),
 		suspects:  make(chan suspect, 64),
-		cautious:  n.started.Add(n.cfg.RestartGrace),
 		attempts:  map[metadata.Incarnation]time.Time{},
 		ctx:       ctx,
 	}
 	l.gate <- struct{}{}
+	if !n.followed.Load() {
+		l.cautious = time.Now().Add(n.cfg.RestartGrace)
+	}
 	return l
 }
 

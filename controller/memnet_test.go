@@ -111,11 +111,15 @@ func (m *memNet) dialer(from string) func(ctx context.Context, network, addr str
 
 // kill resets a node's connections and refuses new ones, as the end of its
 // process would.
-func (m *memNet) kill(node string) {
+func (m *memNet) kill(nodes ...string) {
 	m.mu.Lock()
-	m.down[node] = true
+	for _, n := range nodes {
+		m.down[n] = true
+	}
 	m.mu.Unlock()
-	m.reset(node)
+	for _, n := range nodes {
+		m.reset(n)
+	}
 }
 
 // reset ends a node's connections but lets it connect again.

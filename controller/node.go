@@ -33,10 +33,10 @@ type Node struct {
 	client  *client
 	own     *own
 	process metadata.Nonce // of this process, for Hello
-	started time.Time
 
 	producers *producerIDs
 	leading   atomic.Pointer[leadership] // nil while another node leads, or this one is not ready
+	followed  atomic.Bool                // another node has led in this process's life
 	role      *signal                    // the leader changed, here or elsewhere
 	member    *signal                    // this process registered
 	sealers   *signal
@@ -67,8 +67,8 @@ func New(cfg Config) (*Node, error) {
 	}
 	n := &Node{
 		cfg: cfg, log: cfg.Logger, warn: newWarner(cfg.Logger), images: newImages(cfg.TailBytes),
-		started: time.Now(), producers: newProducerIDs(),
-		role: newSignal(), member: newSignal(), sealers: newSignal(),
+		producers: newProducerIDs(),
+		role:      newSignal(), member: newSignal(), sealers: newSignal(),
 		closing: make(chan struct{}), finished: make(chan struct{}),
 	}
 	if _, err := rand.Read(n.process[:]); err != nil {

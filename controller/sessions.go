@@ -132,7 +132,7 @@ func (s *sessions) expired(img *metadata.Image, now time.Time, cfg Config, cauti
 	defer s.mu.Unlock()
 	var out []expiry
 	var stuck *session
-	stuckCount, fine := 0, 0
+	troubled, fine := 0, 0
 	for b := range img.Brokers() {
 		if b.Fenced {
 			continue
@@ -142,14 +142,18 @@ func (s *sessions) expired(img *metadata.Image, now time.Time, cfg Config, cauti
 		switch {
 		case silent > cfg.SessionTimeout && (e.heard || now.After(cautious)):
 			out = append(out, expiry{e.inc, fmt.Sprintf("no heartbeat for %v", silent.Round(time.Millisecond))})
-		case e.heard && e.stats.OldestUnresolved > cfg.StuckTimeout:
-			stuck, stuckCount = e, stuckCount+1
-		case e.heard && e.stats.OldestUnresolved < cfg.StuckTimeout/3:
+		case !e.heard:
+		case e.stats.OldestUnresolved < cfg.StuckTimeout/3:
 			fine++
+		default:
+			troubled++
+			if e.stats.OldestUnresolved > cfg.StuckTimeout {
+				stuck = e
+			}
 		}
 	}
 	// Only when it is alone: otherwise the store is in trouble, not the broker.
-	if stuckCount == 1 && fine > 0 {
+	if stuck != nil && troubled == 1 && fine > 0 {
 		out = append(out, expiry{stuck.inc, fmt.Sprintf("its writes to the store hang for %v while other brokers' succeed",
 			stuck.stats.OldestUnresolved.Round(time.Millisecond))})
 	}

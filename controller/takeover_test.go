@@ -151,7 +151,9 @@ func TestBrokerWithoutAStoreIsFencedOnlyIfItIsAlone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t)
 			_, incs := serving(c, 4)
-			stuck := func() controller.Stats { return controller.Stats{OldestUnresolved: time.Minute} }
+			// The writes began to hang for all at once, as they do.
+			began := time.Now()
+			stuck := func() controller.Stats { return controller.Stats{OldestUnresolved: time.Since(began)} }
 			c.nodes[4].SetStats(stuck)
 			if !alone {
 				c.nodes[3].SetStats(stuck)
@@ -160,7 +162,7 @@ func TestBrokerWithoutAStoreIsFencedOnlyIfItIsAlone(t *testing.T) {
 				eventually(t, "fence", func() bool { return state(c.nodes[1], incs[4]) != metadata.Active })
 				return
 			}
-			time.Sleep(5 * time.Second)
+			time.Sleep(time.Minute)
 			if state(c.nodes[1], incs[4]) != metadata.Active || state(c.nodes[1], incs[3]) != metadata.Active {
 				t.Error("fenced although the store is what is in trouble")
 			}
@@ -283,11 +285,12 @@ func TestWholeClusterRestartDoesNotShuffle(t *testing.T) {
 	for p := range c.nodes[1].Image().Partitions(topic) {
 		owners[p.Number] = p.Owner.Broker
 	}
-	for id := 1; id <= 3; id++ {
-		c.kill(c.nodes[id])
-	}
-	for name := range map[string]bool{"n1": true, "n2": true, "n3": true} {
+	c.net.kill("n1", "n2", "n3")
+	for _, name := range []string{"n1", "n2", "n3"} {
 		c.net.listen(name + ":9092").Close() // nobody listens there any more
+	}
+	for _, name := range []string{"n1", "n2", "n3"} {
+		c.net.kill(name) // listening took it back
 	}
 	// Data directories are flocked: the old processes must be gone.
 	for _, f := range c.all {
