@@ -28,6 +28,7 @@ func mutants() []mutant {
 	all = append(all, appendMutants()...)
 	all = append(all, ownerMutants()...)
 	all = append(all, readMutants()...)
+	all = append(all, readEndMutants()...)
 	return append(all, keepMutants()...)
 }
 

@@ -65,6 +65,11 @@ func readMutants() []mutant {
 			askOther(func(_ *brokenLog, _ *commitlog.Offset, opts *commitlog.ReadOptions) { opts.MinOne = false })},
 		{"Limit is ignored", []string{"C8 read returns whole batches within its limits"},
 			askOther(func(_ *brokenLog, _ *commitlog.Offset, opts *commitlog.ReadOptions) { opts.Limit = 0 })},
+	}
+}
+
+func readEndMutants() []mutant {
+	return []mutant{
 		{"a read at stable waits", []string{"C8 read at stable is empty and does not wait"}, inLog(brokenLog{
 			read: func(l *brokenLog, ctx context.Context, from commitlog.Offset, opts commitlog.ReadOptions) (commitlog.Records, error) {
 				if from == l.Log.Bounds().Stable {
