@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -39,8 +40,22 @@ func newPacker(b commitlog.Batch, set metadata.TopicSettings) (packer, error) {
 	prefix := make([]byte, commitlog.HeaderBytes, len(b)+len(b)/8)
 	copy(prefix, b[:commitlog.HeaderBytes])
 	var err error
-	p.z, err = record.NewCompressor(want, prefix, p.limit)
+	p.z, err = record.NewCompressor(want, level(want, set), prefix, p.limit)
 	return p, err
+}
+
+// level is the topic's level for a codec (KIP-390).
+func level(c record.Codec, set metadata.TopicSettings) int {
+	switch c {
+	case record.Gzip:
+		return cmp.Or(set.GzipLevel, record.DefaultGzipLevel)
+	case record.LZ4:
+		return cmp.Or(set.LZ4Level, record.DefaultLZ4Level)
+	case record.Zstd:
+		return cmp.Or(set.ZstdLevel, record.DefaultZstdLevel)
+	case record.None, record.Snappy:
+	}
+	return 0
 }
 
 // wantedCodec is the codec that compression.type asks for.

@@ -15,9 +15,9 @@ import (
 // Compressor packs records with one codec into a buffer behind a prefix, and
 // refuses to grow beyond a limit. It belongs to one goroutine.
 type Compressor struct {
-	out   bounded
-	codec Codec
-	w     io.WriteCloser
+	out    bounded
+	effort effort
+	w      io.WriteCloser
 }
 
 // bounded is an append buffer that fails with ErrTooLarge at its limit.
@@ -37,31 +37,99 @@ func (b *bounded) Write(p []byte) (int, error) {
 // Close implements io.Closer for the codec that does nothing.
 func (b *bounded) Close() error { return nil }
 
-// encoders hold idle compressors by codec; each is costly to make.
-var encoders = [5]sync.Pool{
-	Gzip:   {New: func() any { return gzip.NewWriter(nil) }},
-	Snappy: {New: func() any { return new(xerialWriter) }},
-	LZ4:    {New: func() any { return newLZ4Writer() }},
-	Zstd:   {New: func() any { return newZstdWriter() }},
+// encoder is what a pooled compressor can do.
+type encoder interface {
+	io.WriteCloser
+	Reset(io.Writer)
+}
+
+// Kafka's default levels (KIP-390), which an unset level means.
+const (
+	DefaultGzipLevel = gzip.DefaultCompression
+	DefaultLZ4Level  = 9
+	DefaultZstdLevel = 3
+)
+
+// effort is a codec at one of the efforts that its library has. Kafka's levels
+// map to few of them, so the pools stay few.
+type effort struct {
+	codec Codec
+	level int
+}
+
+// effortOf maps a level of Kafka's to the library's.
+func effortOf(c Codec, level int) effort {
+	switch c {
+	case Gzip:
+		return effort{c, min(max(level, gzip.HuffmanOnly), gzip.BestCompression)}
+	case LZ4:
+		if level == DefaultLZ4Level { // Kafka's fast compressor, whatever its number says
+			return effort{c, 0}
+		}
+		return effort{c, min(max(level, 1), 9)}
+	case Zstd:
+		return effort{c, int(zstd.EncoderLevelFromZstd(level))}
+	case None, Snappy:
+	}
+	return effort{c, 0}
+}
+
+// encoders hold idle compressors, an *sync.Pool for each effort in use; each
+// is costly to make.
+var encoders sync.Map
+
+// create makes an encoder; an error is a bug in the mapping of levels.
+func (e effort) create() (encoder, error) {
+	switch e.codec {
+	case Gzip:
+		return gzip.NewWriterLevel(nil, e.level)
+	case Snappy:
+		return new(xerialWriter), nil
+	case LZ4:
+		// Frames as Kafka's own: independent 64 KiB blocks, no content checksum
+		// (the batch has its CRC).
+		w, level := lz4.NewWriter(nil), lz4.Fast
+		if e.level > 0 {
+			level = lz4.CompressionLevel(1 << (8 + e.level)) // lz4.Level1 is 1<<9
+		}
+		err := w.Apply(lz4.BlockSizeOption(lz4.Block64Kb), lz4.ChecksumOption(false), lz4.ConcurrencyOption(1), lz4.CompressionLevelOption(level))
+		return w, err
+	case Zstd:
+		return zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
+			zstd.WithWindowSize(1<<20), zstd.WithEncoderLevel(zstd.EncoderLevel(e.level)))
+	case None:
+	}
+	return nil, fmt.Errorf("%w %d", ErrCodec, int8(e.codec))
+}
+
+// take gets an idle encoder or makes one.
+func (e effort) take() (encoder, error) {
+	if p, ok := encoders.Load(e); ok {
+		if w, ok := p.(*sync.Pool).Get().(encoder); ok {
+			return w, nil
+		}
+	}
+	return e.create()
+}
+
+// put makes an encoder idle.
+func (e effort) put(w encoder) {
+	p, _ := encoders.LoadOrStore(e, new(sync.Pool))
+	p.(*sync.Pool).Put(w)
 }
 
 // NewCompressor starts a payload that is appended to prefix (a batch header,
-// say) and may not exceed limit bytes with it.
-func NewCompressor(c Codec, prefix []byte, limit int) (*Compressor, error) {
-	z := &Compressor{out: bounded{b: prefix, max: limit}, codec: c}
-	if c < None || int(c) >= len(encoders) {
-		return nil, fmt.Errorf("%w %d", ErrCodec, int8(c))
-	}
+// say) and may not exceed limit bytes with it. The level is Kafka's; codecs
+// without levels ignore it.
+func NewCompressor(c Codec, level int, prefix []byte, limit int) (*Compressor, error) {
+	z := &Compressor{out: bounded{b: prefix, max: limit}, effort: effortOf(c, level)}
 	if c == None {
 		z.w = &z.out
 		return z, nil
 	}
-	w, ok := encoders[c].Get().(interface {
-		io.WriteCloser
-		Reset(io.Writer)
-	})
-	if !ok {
-		return nil, fmt.Errorf("compress records with %s: no encoder", c)
+	w, err := z.effort.take()
+	if err != nil {
+		return nil, fmt.Errorf("compress records with %s: %w", c, err)
 	}
 	w.Reset(&z.out)
 	z.w = w
@@ -84,28 +152,11 @@ func (z *Compressor) Finish() ([]byte, error) {
 
 // Discard gives the encoder back without finishing; it is safe after Finish.
 func (z *Compressor) Discard() {
-	if w, ok := z.w.(interface{ Reset(io.Writer) }); ok {
+	if w, ok := z.w.(encoder); ok {
 		w.Reset(io.Discard) // drops the reference to our buffer
-		encoders[z.codec].Put(w)
+		z.effort.put(w)
 	}
 	z.w = nil
-}
-
-// newLZ4Writer makes frames as Kafka's own: independent 64 KiB blocks, no
-// content checksum (the batch has its CRC).
-func newLZ4Writer() any {
-	w := lz4.NewWriter(nil)
-	// The options are constants that the library knows.
-	_ = w.Apply(lz4.BlockSizeOption(lz4.Block64Kb), lz4.ChecksumOption(false), lz4.ConcurrencyOption(1))
-	return w
-}
-
-func newZstdWriter() any {
-	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithWindowSize(1<<20))
-	if err != nil {
-		return nil // constants: cannot happen; NewCompressor reports it
-	}
-	return w
 }
 
 // xerialBlock is snappy-java's block size.

@@ -182,48 +182,54 @@ func TestBadCompressedPayload(t *testing.T) {
 
 func TestCompressorsMakeWhatReadersRead(t *testing.T) {
 	for codec := record.None; codec <= record.Zstd; codec++ {
-		want := sample(200 << 10)
-		plain := want.Bytes()[commitlog.HeaderBytes:]
-		z, err := record.NewCompressor(codec, bytes.Clone(want.Bytes()[:commitlog.HeaderBytes]), 1<<20)
-		if err != nil {
+		for _, level := range []int{-131072, -1, 0, 1, 3, 9, 17, 22} {
+			compressAndRead(t, codec, level)
+		}
+	}
+}
+
+func compressAndRead(t *testing.T, codec record.Codec, level int) {
+	want := sample(200 << 10)
+	plain := want.Bytes()[commitlog.HeaderBytes:]
+	z, err := record.NewCompressor(codec, level, bytes.Clone(want.Bytes()[:commitlog.HeaderBytes]), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(plain) > 0 {
+		n := min(len(plain), 7777)
+		if _, err := z.Write(plain[:n]); err != nil {
 			t.Fatal(err)
 		}
-		for len(plain) > 0 {
-			n := min(len(plain), 7777)
-			if _, err := z.Write(plain[:n]); err != nil {
-				t.Fatal(err)
-			}
-			plain = plain[n:]
-		}
-		out, err := z.Finish()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out[22] = byte(codec)
-		var tee bytes.Buffer
-		var r record.Reader
-		if err := r.Reset(out, record.ReadAll, &tee); err != nil {
-			t.Fatal(err)
-		}
-		var rec record.Record
-		for range want.Records {
-			if err := r.Next(&rec); err != nil {
-				t.Fatalf("%s: %v", codec, err)
-			}
-		}
-		if err := r.Next(&rec); err != io.EOF {
+		plain = plain[n:]
+	}
+	out, err := z.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out[22] = byte(codec)
+	var tee bytes.Buffer
+	var r record.Reader
+	if err := r.Reset(out, record.ReadAll, &tee); err != nil {
+		t.Fatal(err)
+	}
+	var rec record.Record
+	for range want.Records {
+		if err := r.Next(&rec); err != nil {
 			t.Fatalf("%s: %v", codec, err)
 		}
-		r.Close()
-		if !bytes.Equal(tee.Bytes(), want.Bytes()[commitlog.HeaderBytes:]) {
-			t.Errorf("%s: the tee did not get every byte once", codec)
-		}
+	}
+	if err := r.Next(&rec); err != io.EOF {
+		t.Fatalf("%s: %v", codec, err)
+	}
+	r.Close()
+	if !bytes.Equal(tee.Bytes(), want.Bytes()[commitlog.HeaderBytes:]) {
+		t.Errorf("%s: the tee did not get every byte once", codec)
 	}
 }
 
 func TestCompressorStopsAtItsLimit(t *testing.T) {
 	for codec := record.None; codec <= record.Zstd; codec++ {
-		z, err := record.NewCompressor(codec, nil, 1000)
+		z, err := record.NewCompressor(codec, 3, nil, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
