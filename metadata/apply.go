@@ -10,7 +10,8 @@ import (
 // was, but for its submitter's cmd_seq (cmd-1).
 //
 // An entry at or below the image's index was applied already: the image comes
-// back unchanged, with no results. So an entry may arrive by several ways.
+// back unchanged, with no results. So an entry may arrive by several ways. An
+// empty entry only moves the index, as Raft's own entries do.
 // Entries of another version are rejected throughout; see DecodeEntry.
 func Apply(img *Image, index Index, entry *metadatapb.Entry) (*Image, []Result) {
 	if index <= img.index {

@@ -134,6 +134,7 @@ func TestUnregisterBrokerNeedsItDeadAndEmpty(t *testing.T) {
 	w.topic("t", 1, a)
 	w.no(metadata.ErrUnknownBroker, unregister(9))
 	w.no(metadata.ErrBrokerInUse, unregister(1))
+	w.no(metadata.ErrBrokerInUse, unregister(2)) // it owns nothing, but lives
 	w.ok(fence(a, b))
 	w.no(metadata.ErrBrokerInUse, unregister(1)) // its partition has nobody else yet
 	w.ok(fence(a, b, assign(1, 0, b)))

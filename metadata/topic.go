@@ -53,8 +53,9 @@ func ValidateTopicName(name string) error {
 		return fmt.Errorf("topic name is %d characters long, the most is %d", len(name), MaxTopicName)
 	}
 	for i := range len(name) {
-		c := name[i]
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-') {
+		switch c := name[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '_', c == '-':
+		default:
 			return fmt.Errorf("topic name %q has a character other than ASCII letters, digits, '.', '_' and '-'", name)
 		}
 	}
