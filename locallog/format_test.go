@@ -186,6 +186,33 @@ func FuzzRecover(f *testing.F) {
 	})
 }
 
+// The place where a batch begins in the middle of a sector is the subtle one.
+func TestUnwrittenSectors(t *testing.T) {
+	batch := kbatch.Sized(1, 1, 1500, 1).Placed(0x0102, 1).Bytes()
+	cases := []struct {
+		name string
+		pos  int64
+		zero [2]int // range of the batch that reads as zeros
+		want bool
+	}{
+		{"all written", 0, [2]int{0, 0}, false},
+		{"first sector", 0, [2]int{0, 512}, true},
+		{"second sector", 0, [2]int{512, 1024}, true},
+		{"half a sector", 0, [2]int{600, 900}, false},
+		{"rest of a sector that shows the offset", 505, [2]int{0, 7}, true},
+		{"rest of a sector that is zeros by right", 506, [2]int{0, 6}, false},
+		{"end of the file", 0, [2]int{1024, len(batch)}, true},
+		{"last bytes", 0, [2]int{len(batch) - 3, len(batch)}, false},
+	}
+	for _, c := range cases {
+		p := bytes.Clone(batch)
+		clear(p[c.zero[0]:c.zero[1]])
+		if got := hasUnwrittenSector(p, c.pos, 0x0102); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // FuzzTorn holds that a whole batch is never taken for a torn one, whatever
 // follows it, unless it shows an unwritten sector.
 func FuzzTorn(f *testing.F) {
@@ -195,7 +222,7 @@ func FuzzTorn(f *testing.F) {
 		b := kbatch.New(kbatch.Record{Value: value}).Placed(9, 1).Bytes()
 		at := 16 + int(flip)%(len(b)-16) // the length is another test's business
 		b[at] ^= 1
-		if hasUnwrittenSector(b, 0) {
+		if hasUnwrittenSector(b, 0, 9) {
 			return
 		}
 		name := filepath.Join(t.TempDir(), "x.log")

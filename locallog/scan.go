@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/bits"
 	"slices"
 
 	"ponor/commitlog"
@@ -94,9 +95,9 @@ func torn(file File, pos, size int64, expected commitlog.Offset) (bool, error) {
 	}
 	claimed := int64(int32(binary.BigEndian.Uint32(rest[8:]))) + 12
 	if claimed >= commitlog.HeaderBytes && claimed <= int64(len(rest)) {
-		return hasUnwrittenSector(rest[:claimed], pos), nil
+		return hasUnwrittenSector(rest[:claimed], pos, expected), nil
 	}
-	if hasUnwrittenSector(rest, pos) {
+	if hasUnwrittenSector(rest, pos, expected) {
 		return true, nil
 	}
 	if claimed < commitlog.HeaderBytes {
@@ -113,15 +114,20 @@ func torn(file File, pos, size int64, expected commitlog.Offset) (bool, error) {
 }
 
 // hasUnwrittenSector says whether some sector (or what the file has of it)
-// holds nothing but zeros. The first one counts only from pos on, if enough of
-// it is left to be no accident: a base offset begins with zeros.
-func hasUnwrittenSector(rest []byte, pos int64) bool {
+// holds nothing but zeros where a batch with the expected offset would not. The
+// rest of a sector in which a batch begins may be zeros by right, as offsets
+// begin with them; so may the last few bytes of a batch.
+func hasUnwrittenSector(rest []byte, pos int64, expected commitlog.Offset) bool {
+	enough := 1 + bits.LeadingZeros64(uint64(expected))/8
+	if expected == 0 {
+		enough = 12 // past the length, too
+	}
 	for at := int64(0); at < int64(len(rest)); {
 		end := min(at+sector-(pos+at)%sector, int64(len(rest)))
-		if part := rest[at:end]; len(part) >= 16 && len(bytes.Trim(part, "\x00")) == 0 {
+		if part := rest[at:end]; len(part) >= enough && len(bytes.Trim(part, "\x00")) == 0 {
 			return true
 		}
-		at = end
+		at, enough = end, 16
 	}
 	return false
 }
