@@ -183,7 +183,10 @@ func (n *Node) startRaft(spawn func(func(context.Context))) error {
 	spawn(func(ctx context.Context) {
 		for {
 			select {
-			case <-observations:
+			case o := <-observations:
+				if led, ok := o.Data.(raft.LeaderObservation); ok && led.LeaderAddr != "" {
+					v.lastLeader.Store(led.LeaderAddr)
+				}
 				n.role.notify()
 			case <-ctx.Done():
 				return

@@ -123,8 +123,9 @@ func TestStalledLeaderIsReplaced(t *testing.T) {
 		}
 		resume()
 		eventually(t, "single leader", func() bool { return !old.Leading() })
-		if r, err := old.Barrier(c.context()); err != nil || r.Index() < observer.Image().Index() {
-			t.Errorf("deposed leader at %v: %v", r, err)
+		seen := observer.Image().Index()
+		if img, err := old.Barrier(c.context()); err != nil || img.Index() < seen {
+			t.Errorf("deposed leader at index %d, others at %d: %v", img.Index(), seen, err)
 		}
 		c.sameHash()
 	})

@@ -7,6 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"ponor/metadata"
 )
 
@@ -29,11 +31,13 @@ const (
 	succeedLimit = 5 * time.Second
 )
 
-// suspectLeader is called when a poll to the leader at address failed.
+// suspectLeader is called when a poll to the node at address failed. If that
+// was the last leader, it may be gone. Raft itself may have forgotten it by
+// now, because another voter was faster to stand; that one may have lost all
+// the same.
 func (n *Node) suspectLeader(ctx context.Context, address string) {
-	id, leader, ok := n.raftLeader()
 	v := n.vote.Load()
-	if v == nil || !ok || leader != address || id == n.cfg.NodeID || ctx.Err() != nil {
+	if v == nil || n.isSelf(address) || ctx.Err() != nil || v.lastLeader.Load() != raft.ServerAddress(address) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, succeedLimit)
@@ -41,7 +45,7 @@ func (n *Node) suspectLeader(ctx context.Context, address string) {
 	if !n.refused(ctx, address) {
 		return
 	}
-	rank := n.successionRank(v, id)
+	rank := n.successionRank(v, address)
 	if rank < 0 {
 		return
 	}
@@ -58,7 +62,7 @@ func (n *Node) suspectLeader(ctx context.Context, address string) {
 	if rank > 0 && !n.refused(ctx, address) {
 		return
 	}
-	n.log.Info("the leader's process is gone, standing for election", "leader", id)
+	n.log.Info("the leader's process is gone, standing for election", "address", address)
 	if err := v.transport.stand(ctx); err != nil {
 		n.log.Debug("cannot stand for election", "err", err)
 	}
@@ -77,11 +81,11 @@ func (n *Node) refused(ctx context.Context, address string) bool {
 
 // successionRank is this voter's place among those that are left, -1 if it
 // has no vote.
-func (n *Node) successionRank(v *voter, leader metadata.BrokerID) int {
+func (n *Node) successionRank(v *voter, leader string) int {
 	var ids []metadata.BrokerID
 	for _, s := range v.voters() {
-		if id := nodeID(s.ID); id != leader {
-			ids = append(ids, id)
+		if string(s.Address) != leader {
+			ids = append(ids, nodeID(s.ID))
 		}
 	}
 	slices.Sort(ids)

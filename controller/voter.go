@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -30,6 +31,9 @@ type voter struct {
 	ended     chan struct{} // closed once Raft has ended
 	closers   []io.Closer
 	fresh     bool // no Raft state was found at start
+	// lastLeader is the raft.ServerAddress of whoever led last; it stays when
+	// Raft knows none.
+	lastLeader atomic.Value
 }
 
 // newVoter opens the stores and starts Raft, which does nothing before it has
