@@ -64,7 +64,17 @@ func TestSlot3AFenceEndsTheWriter(t *testing.T) {
 		if err := r.mem.PutNew(t.Context(), wal.SlotKey(prefix, inc, 1), fenceObject(1)); err != nil {
 			t.Fatal(err)
 		}
-		after := []stored{r.append(1, 700), r.append(2, 700), r.append(3, 700), r.append(3, 700)}
+		var after []stored
+		for i := range commitlog.StreamID(4) {
+			s, err := r.tryAppend(1+i, batch(700, 0))
+			if errors.Is(err, commitlog.ErrFenced) {
+				break
+			}
+			after = append(after, s)
+		}
+		if len(after) == 0 {
+			t.Fatal("fenced before anything was written")
+		}
 		for _, s := range after {
 			if err := wait(t, s.slot); !errors.Is(err, commitlog.ErrFenced) {
 				t.Errorf("commit above a fence: %v, want ErrFenced", err)
@@ -92,8 +102,11 @@ func TestSlot3AFenceAheadFailsWhatIsAbove(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/0/00000000000000000000", Delay: time.Hour / 2, HoldHard: true})
+		hold := make(chan struct{})
+		r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Hold: hold})
 		all := []stored{r.append(1, 700), r.append(1, 700), r.append(1, 700), r.append(1, 700)}
 		r.w.Seal()
+		close(hold)
 		for _, s := range all {
 			if err := wait(t, s.slot); !errors.Is(err, commitlog.ErrFenced) {
 				t.Errorf("commit: %v, want ErrFenced", err)

@@ -159,8 +159,13 @@ func resolved(s *commitlog.Slot) bool {
 // object reads a slot object and checks everything in it.
 func object(t *testing.T, b objstore.Bucket, seq uint64) (wal.Header, wal.Index, []wal.Index, []byte) {
 	t.Helper()
-	data := make([]byte, 16<<20)
-	n, err := b.GetRange(t.Context(), wal.SlotKey(prefix, inc, seq), 0, data)
+	key := wal.SlotKey(prefix, inc, seq)
+	info, err := b.Head(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := make([]byte, info.Size)
+	n, err := b.GetRange(t.Context(), key, 0, data)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -150,7 +150,7 @@ func TestSlot5LostSlotsStopSealing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, _ := written(t, 70, nil)
+				r, _ := written(t, 70, func(c *wal.Config) { c.MaxInflight = 1 })
 				for _, seq := range remove {
 					if err := r.mem.Delete(t.Context(), wal.SlotKey(prefix, inc, seq)); err != nil {
 						t.Fatal(err)
@@ -164,26 +164,26 @@ func TestSlot5LostSlotsStopSealing(t *testing.T) {
 	}
 }
 
-// slot-5: a slot beyond the writer's window is proof, too, whatever it says of
-// durableBelow.
-func TestSlot5DataBeyondTheWindowStopsSealing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for seq, want := range map[uint64]error{2: nil, 3: wal.ErrLost} {
-			r := newRig(t, func(c *wal.Config) { c.MaxObject, c.MaxInflight = 1000, 3 })
-			r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Hold: make(chan struct{})})
-			store := mem.New()
-			r.append(1, 800)
-			synctest.Wait()
-			h := wal.Header{Kind: wal.Data, Window: 3, ClusterID: cluster, Generation: 1, Incarnation: inc, Author: inc, Seq: seq}
-			putObject(t, store, wal.SlotKey(prefix, inc, seq), wal.EncodeEmptySlot(h))
-			if _, err := wal.Seal(t.Context(), sealConfig(store)); !errors.Is(err, want) {
-				t.Errorf("slot %d with window 3 above a free slot 0: %v, want %v", seq, err, want)
-			}
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			r.w.Close(ctx) //nolint:errcheck // given up
+// slot-5: what proves that the free slot was durable once: a later slot that
+// says so, or one that the writer could not have started otherwise.
+func TestSlot5LaterSlotsProveALoss(t *testing.T) {
+	for _, c := range []struct {
+		seq, durableBelow uint64
+		want              error
+	}{
+		{seq: 2, durableBelow: 0, want: nil},
+		{seq: 2, durableBelow: 1, want: wal.ErrLost},
+		{seq: 1, durableBelow: 1, want: wal.ErrLost},
+		{seq: 3, durableBelow: 0, want: wal.ErrLost}, // the window is 3
+		{seq: 1000, durableBelow: 0, want: wal.ErrLost},
+	} {
+		store := mem.New()
+		h := wal.Header{Window: 3, ClusterID: cluster, Generation: 1, Incarnation: inc, Author: inc, Seq: c.seq, DurableBelow: c.durableBelow}
+		putObject(t, store, wal.SlotKey(prefix, inc, c.seq), wal.EncodeEmptySlot(h))
+		if _, err := wal.Seal(t.Context(), sealConfig(store)); !errors.Is(err, c.want) {
+			t.Errorf("slot 0 is free, slot %d has durableBelow %d, window 3: %v, want %v", c.seq, c.durableBelow, err, c.want)
 		}
-	})
+	}
 }
 
 func putObject(t *testing.T, b objstore.Bucket, key string, data []byte) {
