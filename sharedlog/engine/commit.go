@@ -20,6 +20,9 @@ var errUnsettled = errors.New("reply was lost")
 // submit sends an own command and returns only when its outcome can no longer
 // change. A rejection comes back as an error that wraps *metadata.Error.
 func (e *Engine) submit(ctx context.Context, cmd *metadatapb.Command) error {
+	// Named here so that nobody can take it for a later incarnation's of this
+	// broker: a trim that reached another WAL would lose records.
+	cmd.From = e.cfg.Incarnation.Proto()
 	res, err := e.cfg.Meta.SubmitOwn(ctx, cmd)
 	if err == nil && res.Err != nil && res.Err.Code == metadata.ErrStaleCommand {
 		return errUnsettled // overtaken: it did not and never will apply
@@ -32,7 +35,7 @@ func (e *Engine) submit(ctx context.Context, cmd *metadatapb.Command) error {
 		if !sleep(ctx, wait) {
 			return ctx.Err()
 		}
-		res, err := e.cfg.Meta.SubmitOwn(ctx, &metadatapb.Command{Body: &metadatapb.Command_Noop{Noop: &metadatapb.Noop{}}})
+		res, err := e.cfg.Meta.SubmitOwn(ctx, &metadatapb.Command{From: cmd.From, Body: &metadatapb.Command_Noop{Noop: &metadatapb.Noop{}}})
 		if err != nil {
 			continue
 		}

@@ -16,7 +16,8 @@ type Meta interface {
 	// Image is the newest known one.
 	Image() *metadata.Image
 	// SubmitOwn submits a command of our incarnation in order (cmd-1) and waits
-	// until it has applied here. An error means that the outcome is unknown.
+	// until it has applied here. An error means that the outcome is unknown. It
+	// must refuse commands whose From is not the incarnation it submits for.
 	SubmitOwn(ctx context.Context, cmd *metadatapb.Command) (metadata.Result, error)
 	// Barrier returns an image that has everything committed before the call.
 	Barrier(ctx context.Context) (*metadata.Image, error)
