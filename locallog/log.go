@@ -120,13 +120,15 @@ func (l *Log) Append(batch commitlog.Batch) (commitlog.Commit, error) {
 	info := b.Info()
 	g.batches = append(g.batches, placed{info, from, len(g.buf)})
 	l.mu.end = info.LastOffset + 1
+	// Made before the lock is given up: then the flusher may recycle the group.
+	commit := commitlog.NewCommit(info.BaseOffset, info.LastOffset, g.slot)
 	wake := !l.mu.queued
 	l.mu.queued = true
 	l.mu.Unlock()
 	if wake {
 		l.store.enqueue(l)
 	}
-	return commitlog.NewCommit(info.BaseOffset, info.LastOffset, g.slot), nil
+	return commit, nil
 }
 
 // Bounds implements commitlog.Log.
