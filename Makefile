@@ -35,7 +35,7 @@ bench: ## Run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $(CORE)
 
 clients: build ## Test with kcat, the Java tools, kafka-python and franz-go's own suite
-	sh deploy/ci/clients.sh
+	bash deploy/ci/clients.sh
 
 proto: ## Regenerate the protobuf code (needs protoc and protoc-gen-go)
 	find . -name '*.proto' -execdir protoc --go_out=. --go_opt=paths=source_relative {} \;

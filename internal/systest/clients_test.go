@@ -207,7 +207,7 @@ func TestClientJavaTools(t *testing.T) {
 		return kafkaTool(t, "", "org.apache.kafka.tools.TopicCommand", append([]string{"--bootstrap-server", c.Bootstrap()}, args...)...)
 	}
 	configs := func(args ...string) string {
-		return kafkaTool(t, "", "kafka.admin.ConfigCommand", append([]string{"--bootstrap-server", c.Bootstrap()}, args...)...)
+		return kafkaTool(t, "", "org.apache.kafka.tools.ConfigCommand", append([]string{"--bootstrap-server", c.Bootstrap()}, args...)...)
 	}
 	mustHave := func(out string, parts ...string) {
 		t.Helper()

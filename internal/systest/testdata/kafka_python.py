@@ -32,7 +32,7 @@ for codec in [None, "gzip"]:
         records = []
         for i in range(500):
             value = None if i % 11 == 0 else os.urandom(i % 300)
-            records.append((None if i % 3 else b"key%d" % i, value, [("n", b"%d" % i)]))
+            records.append((None if i % 3 and value is not None else b"key%d" % i, value, [("n", b"%d" % i)]))
         sent = [p.send(topic, key=k, value=v, headers=h, partition=0, timestamp_ms=1700000000000 + i) for i, (k, v, h) in enumerate(records)]
         p.flush(60)
         for f in sent:
