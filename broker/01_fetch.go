@@ -22,7 +22,6 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -65,9 +64,12 @@ type fetchAnswer struct {
 	records commitlog.Records
 	// ends: an error or a diverging epoch, which ends the poll.
 	ends bool
-	// opening: this node will serve the partition soon.
+	// serving is the partition, if this node serves it; opening: it will soon.
+	serving *partition.Partition
 	opening bool
 	topic   metadata.TopicID
+	// vanished: the topic or partition was known at the last look.
+	vanished bool
 	// more: there are records at or behind the offset, returned or not.
 	more bool
 }
@@ -217,131 +219,6 @@ func (f *fetchCall) poll(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// look takes one look at every ready partition and says whether what it found
-// ends the poll.
-func (f *fetchCall) look(ctx context.Context, woken bool) (enough bool) {
-	f.img, f.opening = f.image(), nil
-	left := max(1, min(int(f.req.MaxBytes), f.cfg.FetchMaxBytes))
-	missing := 0
-	f.bytes = 0
-	for _, p := range f.set.ready {
-		if left <= 0 && !f.full {
-			break // the rest stays ready and comes first next time
-		}
-		was := p.missing
-		f.answers = append(f.answers, fetchAnswer{part: p})
-		a := &f.answers[len(f.answers)-1]
-		f.lookAt(ctx, a, left, f.bytes == 0)
-		f.bytes += a.records.Bytes
-		left -= a.records.Bytes
-		if p.missing {
-			missing++
-		}
-		if a.opening && !woken {
-			f.opening = &openingPart{a.topic, p.key.number}
-		}
-		enough = enough || a.ends || woken && (a.opening || p.missing && !was)
-	}
-	return enough || f.bytes >= int(f.req.MinBytes) || missing == f.set.len()
-}
-
-// lookAt looks at one partition: at most left bytes, but one batch whatever its
-// size if minOne is set.
-func (f *fetchCall) lookAt(ctx context.Context, a *fetchAnswer, left int, minOne bool) {
-	p := a.part
-	a.out = rpc.FetchPartition{Index: p.key.number, HighWatermark: -1, LastStableOffset: -1, LogStartOffset: -1, PreferredReadReplica: -1}
-	if f.req.IsolationLevel == 1 {
-		a.out.Aborted = []rpc.AbortedTransaction{}
-	}
-	t, err := f.topicOf(p)
-	p.missing = err != nil
-	if err != nil {
-		a.out.ErrorCode = codeOf(err)
-		f.set.unwatch(p)
-		return
-	}
-	part, err := f.cfg.Partitions.Get(t.ID, p.key.number)
-	if err == nil {
-		f.set.watch(p, part)
-		err = f.readAt(ctx, a, part, left, minOne)
-	}
-	if err == nil {
-		return
-	}
-	a.opening = errors.Is(err, partition.ErrOpening)
-	a.ends, a.topic = !a.opening, t.ID
-	a.out.ErrorCode = codeOf(err)
-	a.out.HighWatermark, a.out.LastStableOffset, a.out.LogStartOffset = -1, -1, -1
-	switch a.out.ErrorCode {
-	case kerr.NotLeaderForPartition.Code, kerr.FencedLeaderEpoch.Code:
-		a.out.CurrentLeader = leaderHint(f.img, t.ID, p.key.number)
-	case kerr.KafkaStorageError.Code, kerr.CorruptMessage.Code, kerr.UnknownServerError.Code:
-		f.log.DebugContext(ctx, "fetch met an error", "topic", t.Name, "partition", p.key.number, "offset", p.offset, "err", err)
-	}
-}
-
-// topicOf finds the topic of a partition, with errors for what does not exist.
-func (f *fetchCall) topicOf(p *fetchPart) (metadata.Topic, error) {
-	var t metadata.Topic
-	var err error
-	if f.Version >= 13 {
-		t, err = topicWithID(f.img, p.key.id)
-	} else {
-		t, err = topicNamed(f.img, p.key.name)
-	}
-	if err == nil && (p.key.number < 0 || p.key.number >= t.Partitions) {
-		err = kerr.UnknownTopicOrPartition
-	}
-	return t, err
-}
-
-// readAt checks the client's view of the partition and reads. Epochs are checked
-// before offsets: a client with an old epoch must not draw conclusions from the
-// range of a newer leader (KIP-320).
-func (f *fetchCall) readAt(ctx context.Context, a *fetchAnswer, part *partition.Partition, left int, minOne bool) error {
-	p := a.part
-	if err := part.CheckEpoch(commitlog.Epoch(p.leaderEpoch)); err != nil {
-		return err
-	}
-	at := commitlog.Offset(p.offset)
-	if p.fetchedEpoch >= 0 {
-		end, diverges, err := part.Diverges(at, commitlog.Epoch(p.fetchedEpoch))
-		switch {
-		case err != nil:
-			return err
-		case at < part.Start():
-			// Out of range, before any talk of epochs that are gone: Read says so.
-		case diverges:
-			a.ends = true
-			a.out.DivergingEpoch = &rpc.EpochEnd{Epoch: int32(end.Epoch), EndOffset: int64(end.End)}
-			a.out.HighWatermark, a.out.LastStableOffset, a.out.LogStartOffset = int64(part.HighWatermark()), int64(part.LastStable()), int64(part.Start())
-			return nil
-		}
-	}
-	opts := partition.ReadOptions{MaxBytes: max(0, min(left, int(p.maxBytes))), MinOne: minOne && left > 0}
-	if f.req.IsolationLevel == 1 {
-		opts.Isolation = partition.ReadCommitted
-	}
-	read, err := part.Read(ctx, at, opts)
-	if err != nil {
-		return err
-	}
-	a.records = read.Records
-	a.out.Records, a.out.RecordBytes = read.Records.Bufs, read.Records.Bytes
-	a.out.HighWatermark, a.out.LastStableOffset, a.out.LogStartOffset = int64(read.HighWatermark), int64(read.LastStable), int64(read.LogStart)
-	for _, t := range read.Aborted {
-		if f.req.IsolationLevel == 1 {
-			a.out.Aborted = append(a.out.Aborted, rpc.AbortedTransaction{ProducerID: t.ProducerID, FirstOffset: int64(t.First)})
-		}
-	}
-	end := read.HighWatermark
-	if f.req.IsolationLevel == 1 {
-		end = read.LastStable
-	}
-	a.more = at < end
-	return nil
 }
 
 // compose makes the response of the last look, and decides what is worth

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"ponor/broker"
 	"ponor/commitlog"
 	"ponor/internal/kbatch"
 	"ponor/metadata"
@@ -411,6 +413,61 @@ func TestFetchWaitsForAnOpeningPartition(t *testing.T) {
 	req := fetchRequest(long)
 	addFetch(req, "t", id, 0, 0)
 	isCode(t, "never opens", ask[*kmsg.FetchResponse](cl, 12, req).Topics[0].Partitions[0].ErrorCode, kerr.NotLeaderForPartition)
+}
+
+// slowStore has logs whose every read takes a while, as from a cold store.
+type slowStore struct {
+	commitlog.Store
+	took time.Duration
+}
+
+type slowLog struct {
+	commitlog.Log
+	took time.Duration
+}
+
+func (s slowStore) Open(ctx context.Context, id commitlog.ID, epoch commitlog.Epoch, o commitlog.Options) (commitlog.Log, error) {
+	l, err := s.Store.Open(ctx, id, epoch, o)
+	return slowLog{l, s.took}, err
+}
+
+func (l slowLog) Read(ctx context.Context, from commitlog.Offset, o commitlog.ReadOptions) (commitlog.Records, error) {
+	time.Sleep(l.took)
+	return l.Log.Read(ctx, from, o)
+}
+
+// Cold partitions are read several at a time, within the same limits.
+func TestFetchReadsColdPartitionsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 100 * time.Millisecond
+		c := newCluster(t, func(c *cluster, _ *broker.Config) { c.piped, c.media = true, slowStore{c.store, took} })
+		id := c.topic("t", 17)
+		cl := c.dial()
+		req := fetchRequest(0)
+		for n := range int32(17) {
+			// The bubble's clock begins in 2000.
+			isCode(t, "produce", cl.produce(9, "t", id, n, kbatch.Values(0, "x").Bytes()).ErrorCode, nil)
+			addFetch(req, "t", id, n, 0)
+		}
+		total := func() (bytes int) {
+			for i, p := range fetchParts(ask[*kmsg.FetchResponse](cl, 12, req)) {
+				isCode(t, "fetch", p.ErrorCode, nil)
+				is(t, "order", p.Partition, int32(i))
+				bytes += len(p.RecordBatches)
+			}
+			return bytes
+		}
+		begun := time.Now()
+		one := len(batch("x"))
+		is(t, "bytes", total(), 17*one)
+		if got := time.Since(begun); got > 4*took { // one alone, then eight and eight
+			t.Errorf("17 cold partitions took %v, one takes %v", got, took)
+		}
+		req.MaxBytes = int32(5*one + 1)
+		if got := total(); got > 5*one || got < one {
+			t.Errorf("got %d bytes, the limit is %d", got, req.MaxBytes)
+		}
+	})
 }
 
 func BenchmarkFetch(b *testing.B) {

@@ -26,6 +26,20 @@
 // for anything. Handlers run on the goroutines of package rpc and start none
 // that outlive their request.
 //
+// Where Kafka 4.4 itself fails a client, this package does not follow it:
+//
+//   - Null records in a Produce are answered with INVALID_RECORD (Kafka never
+//     answers), and both batches of a partition that is named twice are appended
+//     and acknowledged (Kafka loses the first).
+//   - An unknown operation in IncrementalAlterConfigs is INVALID_REQUEST (Kafka's
+//     active controller resigns).
+//   - A partition whose next owner is opening it has that owner as its leader, and
+//     requests wait a little for it, where Kafka says LEADER_NOT_AVAILABLE.
+//   - A fetch session ends with the connection that began it, not two minutes
+//     later.
+//   - acks=1 waits as long as 30 s for durability, whatever the request's timeout,
+//     which in Kafka is about replicas only.
+//
 // Not here: group coordination and transactions (no API of theirs is
 // advertised, see 10_find_coordinator.go), authentication, quotas.
 package broker

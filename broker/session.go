@@ -171,13 +171,6 @@ func (c *sessionCache) removeLocked(s *session) {
 	s.detached()
 }
 
-// len is the number of sessions.
-func (c *sessionCache) len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.mu.byID)
-}
-
 // update applies what an incremental request says about the partitions of the
 // session: new and changed ones, then forgotten ones.
 func (s *session) update(req *kmsg.FetchRequest) {
