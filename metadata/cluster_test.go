@@ -203,6 +203,20 @@ func TestCreateTopicRefusesNonsense(t *testing.T) {
 	}
 }
 
+func TestConfigsOfANewTopicAreStoredInOrder(t *testing.T) {
+	w := newWorld(t)
+	a := w.register(1, 1)
+	c := createTopic("t", 1, a)
+	c.GetCreateTopic().Configs = make(map[string]string)
+	for i := range 50 {
+		c.GetCreateTopic().Configs[strings.Repeat("x", i+1)] = "1"
+	}
+	w.ok(c) // checks the order: a map's own would differ from node to node
+	if n := len(w.img.Configs(metadata.KindTopic, "t")); n != 50 {
+		t.Fatalf("%d configs", n)
+	}
+}
+
 func createPartitions(id byte, from int32, owners ...inc) *pb {
 	tid := topicID(id)
 	c := &metadatapb.CreatePartitions{TopicId: tid[:], From: from}
