@@ -73,6 +73,14 @@ func (s *Store) OldestUnresolved() time.Duration { return s.engine.WAL().OldestU
 // Trouble is why the store does not take writes now, nil if it does.
 func (s *Store) Trouble() error { return s.engine.WAL().Trouble() }
 
+// ProvenSince says, without waiting, that this incarnation was in its rights at
+// t or later (ans-2): a slot of its WAL or a read barrier begun since says so.
+func (s *Store) ProvenSince(t time.Time) bool { return s.engine.ProvenSince(t) }
+
+// Prove returns nil as soon as ProvenSince(t) holds, asking the quorum if need
+// be. An error means that there is no proof until ctx ended.
+func (s *Store) Prove(ctx context.Context, t time.Time) error { return s.engine.Prove(ctx, t) }
+
 // Stats are numbers for metrics.
 func (s *Store) Stats() engine.Stats { return s.engine.Stats() }
 

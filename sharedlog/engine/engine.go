@@ -30,6 +30,7 @@ type Engine struct {
 	stop       context.CancelFunc // ends Run
 	running    atomic.Bool
 
+	proof   proof
 	full    atomic.Bool   // unpacked WAL at its bound: push back
 	counter atomic.Uint64 // of our objects' names
 
@@ -87,6 +88,7 @@ func New(cfg Config) (*Engine, error) {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
 	e.reader = newReader(e)
+	e.proof.turn = make(chan struct{}, 1)
 	return e, nil
 }
 
@@ -162,12 +164,7 @@ func (e *Engine) fence(err error) {
 		e.cfg.Logger.Error("incarnation is fenced", "broker", e.cfg.Incarnation.String(), "err", err)
 		close(e.fenced)
 		e.lose(err)
-		e.mu.Lock()
-		stop := e.stop
-		e.mu.Unlock()
-		if stop != nil {
-			stop() // ends the WAL too: what is outstanding fails
-		}
+		e.wal.Fence(err) // which ends Run
 	})
 }
 
@@ -211,6 +208,7 @@ func (e *Engine) state(id commitlog.StreamID) *streamState {
 // onDurable is the WAL's news, slot by slot in order. Streams' confirm offsets
 // move here, before the Commits of the slot resolve (T2, C7).
 func (e *Engine) onDurable(seq uint64, slot *wal.Slot) {
+	e.proof.slot(slot.Opened())
 	index := slot.Index()
 	var n int64
 	states := make([]*streamState, len(index.Chunks))

@@ -30,7 +30,8 @@ type Slot struct {
 	writeID WriteID
 	key     string
 	body    objstore.Body
-	started time.Time
+	started time.Time   // when its first put began
+	proof   time.Time   // see Writer.Proven; set before done
 	done    atomic.Bool // durable; lower slots may not be
 	bytes   int64       // of batches
 }
@@ -43,6 +44,9 @@ type span struct {
 
 // Seq is the slot's number in the WAL.
 func (s *Slot) Seq() uint64 { return s.seq }
+
+// Opened is when the slot's first batch was appended: no put of it began before.
+func (s *Slot) Opened() time.Time { return s.opened }
 
 // Commit resolves with the slot.
 func (s *Slot) Commit() *commitlog.Slot { return s.commit }

@@ -1,0 +1,146 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"ponor/commitlog"
+	"ponor/metadata"
+)
+
+// proof is what is known of our incarnation's rights (ans-2). Two things prove
+// that it still had them at a time t: a slot of our WAL whose put began at or
+// after t and succeeded, with all lower ones ours; or a read barrier at the
+// metadata leader that began at or after t and names us unfenced.
+//
+// The first needs no quorum, so a broker that is cut off from it goes on
+// serving what is written to.
+type proof struct {
+	turn chan struct{} // holds a token while a barrier is in flight
+	mu   sync.Mutex
+	last time.Time     // proven for every t up to here
+	news chan struct{} // closed at the next proof; nil while nobody waits
+
+	failed   error // of the last barrier, which answers for a while
+	failedAt time.Time
+}
+
+// failureAge is how long a failed barrier answers for those who come after it:
+// ten thousand who ask must not each wait for one.
+const failureAge = 500 * time.Millisecond
+
+// recentFailure is the error of a barrier that failed just now.
+func (p *proof) recentFailure() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.failed != nil && time.Since(p.failedAt) < failureAge {
+		return p.failed
+	}
+	return nil
+}
+
+func (p *proof) fail(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.failed, p.failedAt = err, time.Now()
+}
+
+// slot notes that a slot became durable, in order, so all lower ones are ours
+// too. A put begins after the slot was opened.
+func (p *proof) slot(opened time.Time) { p.note(opened) }
+
+func (p *proof) note(t time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.After(p.last) {
+		p.last = t
+	}
+	if p.news != nil {
+		close(p.news)
+		p.news = nil
+	}
+}
+
+func (p *proof) since(t time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.last.IsZero() && !p.last.Before(t)
+}
+
+// wait returns a channel closed at the next proof.
+func (p *proof) wait() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.news == nil {
+		p.news = make(chan struct{})
+	}
+	return p.news
+}
+
+// ProvenSince says, without waiting, that a proof begun at or after t has
+// succeeded.
+func (e *Engine) ProvenSince(t time.Time) bool {
+	return e.FencedErr() == nil && e.proof.since(t)
+}
+
+// barrierPatience is how long a barrier may take; own slots may prove it sooner.
+const barrierPatience = time.Second
+
+// Prove returns nil as soon as ProvenSince(t) holds. It asks the quorum, one
+// barrier for all who wait; without a quorum a slot of ours may still do, until
+// ctx ends. An error means that there is no proof.
+func (e *Engine) Prove(ctx context.Context, t time.Time) error {
+	var why error
+	for {
+		news := e.proof.wait()
+		if err := e.FencedErr(); err != nil {
+			return err
+		}
+		if e.proof.since(t) {
+			return nil
+		}
+		turn := e.proof.turn
+		var again <-chan time.Time
+		if why != nil { // asked for nothing just now
+			turn, again = nil, time.After(failureAge)
+		}
+		select {
+		case <-again:
+			why = nil
+		case turn <- struct{}{}:
+			if why = e.proof.recentFailure(); why == nil && !e.proof.since(t) {
+				why = e.barrier(ctx)
+			}
+			<-e.proof.turn
+		case <-news:
+		case <-e.fenced:
+		case <-ctx.Done():
+			if why == nil {
+				why = ctx.Err()
+			}
+			return fmt.Errorf("no proof of ownership: %w: %w", commitlog.ErrUnavailable, why)
+		}
+	}
+}
+
+// barrier asks the quorum whether we are still who we think we are.
+func (e *Engine) barrier(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, barrierPatience)
+	defer cancel()
+	begun := time.Now()
+	img, err := e.cfg.Meta.Barrier(ctx)
+	if err != nil {
+		err = fmt.Errorf("read barrier: %w", err)
+		e.proof.fail(err)
+		return err
+	}
+	if w, ok := img.WAL(e.cfg.Incarnation); !ok || w.State != metadata.Active {
+		err := fmt.Errorf("%w: incarnation %s is %s in the metadata", commitlog.ErrFenced, e.cfg.Incarnation, w.State)
+		e.fence(err)
+		return err
+	}
+	e.proof.note(begun)
+	return nil
+}
