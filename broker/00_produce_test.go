@@ -201,6 +201,25 @@ func TestProduceTimesOutWhileTheMediumStalls(t *testing.T) {
 	is(t, "next offset", cl.mustProduce("t", 0, "c"), 2)
 }
 
+// B2: a batch whose log was lost before it was durable is not acknowledged; the
+// producer retries at whoever leads now (KIP-951 says who).
+func TestProduceIsNotAcknowledgedWhenTheLogIsLost(t *testing.T) {
+	c := newCluster(t)
+	id := c.topic("t", 1)
+	c.store.Hold()
+	done := make(chan *kmsg.ProduceResponse, 1)
+	cl := c.dial()
+	go func() { done <- ask[*kmsg.ProduceResponse](cl, 10, produceRequest("t", id, 0, batch("x"))) }()
+	for part, _ := c.Get(id, 0); part.End() == 0; {
+		time.Sleep(time.Millisecond)
+	}
+	c.store.Crash()
+	p := (<-done).Topics[0].Partitions[0]
+	isCode(t, "produce", p.ErrorCode, kerr.NotLeaderForPartition)
+	is(t, "base offset", p.BaseOffset, -1)
+	is(t, "leader", p.CurrentLeader.LeaderID, 1)
+}
+
 // A retry of a batch that is not durable yet is not acknowledged early, and then
 // gets the original offset (KIP-98).
 func TestProduceRetryGetsTheOriginalOffset(t *testing.T) {

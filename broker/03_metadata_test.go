@@ -331,3 +331,16 @@ func TestInitProducerID(t *testing.T) {
 	code := ask[*kmsg.InitProducerIDResponse](cl, 4, kmsg.NewPtrInitProducerIDRequest()).ErrorCode
 	is(t, "no quorum: retriable", kerr.IsRetriable(kerr.ErrorForCode(code)), true)
 }
+
+func BenchmarkMetadata(b *testing.B) {
+	c := newCluster(b)
+	c.topic("t", 10_000)
+	req := metadataRequest()
+	req.SetVersion(12)
+	api := c.APIs("")[3]
+	r := requestOf(req)
+	b.ReportAllocs()
+	for b.Loop() {
+		api.Handle(b.Context(), r)
+	}
+}

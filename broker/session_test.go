@@ -205,6 +205,31 @@ func TestSessionWaits(t *testing.T) {
 	mentions(t, "woken", <-done, 31)
 }
 
+// A session serves one request at a time, whatever connection it comes on.
+func TestSessionIsNotShared(t *testing.T) {
+	c := newCluster(t)
+	c.topic("t", 1)
+	s := c.open("t", 1)
+	done := make(chan *kmsg.FetchResponse, 1)
+	go func() {
+		req := fetchRequest(long)
+		req.SessionID, req.SessionEpoch = s.id, 1
+		done <- ask[*kmsg.FetchResponse](s.client, 12, req)
+	}()
+	select {
+	case <-done:
+		t.Fatal("an empty poll did not wait")
+	case <-time.After(50 * time.Millisecond):
+	}
+	for _, epoch := range []int32{1, 2} {
+		req := fetchRequest(0)
+		req.SessionID, req.SessionEpoch = s.id, epoch
+		isCode(t, "at the same time", ask[*kmsg.FetchResponse](c.dial(), 12, req).ErrorCode, kerr.InvalidFetchSessionEpoch)
+	}
+	c.dial().mustProduce("t", 0, "x")
+	mentions(t, "the first one", <-done, 0)
+}
+
 // Every partition with records gets its turn, even if each response has room for
 // one only (KIP-227 rotates).
 func TestSessionRotates(t *testing.T) {

@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"slices"
-
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"ponor/metadata"
@@ -101,15 +99,16 @@ type leadership struct {
 // it has that owner as leader, never LEADER_NOT_AVAILABLE: clients then go there
 // and retry, rather than ask everyone for metadata.
 func leadershipOf(img *metadata.Image, p metadata.Partition, listener string) leadership {
-	l := leadership{
-		leader: int32(p.Owner.Broker), epoch: int32(p.Epoch),
-		replicas: make([]int32, 0, len(p.Replicas)+1), isr: make([]int32, 0, len(p.Replicas)+1), offline: []int32{},
+	l := leadership{leader: int32(p.Owner.Broker), epoch: int32(p.Epoch), replicas: make([]int32, len(p.Replicas)), offline: []int32{}}
+	live := 0
+	for i, id := range p.Replicas {
+		l.replicas[i] = int32(id)
+		if _, ok := liveBroker(img, id); ok {
+			live++
+		}
 	}
-	for _, id := range p.Replicas {
-		l.add(img, id)
-	}
-	if !p.Owner.IsZero() && !slices.Contains(p.Replicas, p.Owner.Broker) {
-		l.add(img, p.Owner.Broker)
+	if l.isr = l.replicas; live < len(l.replicas) {
+		l.split(img)
 	}
 	owner, ok := liveBroker(img, p.Owner.Broker)
 	if !ok || p.Owner != owner.Incarnation {
@@ -122,11 +121,15 @@ func leadershipOf(img *metadata.Image, p metadata.Partition, listener string) le
 	return l
 }
 
-func (l *leadership) add(img *metadata.Image, id metadata.BrokerID) {
-	l.replicas = append(l.replicas, int32(id))
-	if _, ok := liveBroker(img, id); ok {
-		l.isr = append(l.isr, int32(id))
-	} else {
-		l.offline = append(l.offline, int32(id))
+// split tells live replicas from dead ones; responses of large clusters are
+// mostly this, so it is done only where some are dead.
+func (l *leadership) split(img *metadata.Image) {
+	l.isr = nil
+	for _, id := range l.replicas {
+		if _, ok := liveBroker(img, metadata.BrokerID(id)); ok {
+			l.isr = append(l.isr, id)
+		} else {
+			l.offline = append(l.offline, id)
+		}
 	}
 }
