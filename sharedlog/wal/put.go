@@ -87,7 +87,15 @@ const maxVanished = 10
 func (w *Writer) attempt(ctx context.Context, s *Slot, vanished *int) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.AttemptTimeout)
 	defer cancel()
+	begun := time.Now()
 	err := w.cfg.Bucket.PutNew(ctx, s.key, s.body)
+	if err == nil {
+		s.proof = begun
+		return nil
+	}
+	// If it exists, an earlier attempt created it, which began no earlier than
+	// the slot's first.
+	s.proof = s.started
 	switch {
 	case errors.Is(err, objstore.ErrUndurable):
 		// What is visible may vanish: nothing of it can be acknowledged.

@@ -288,3 +288,51 @@ func TestFenceFromOutside(t *testing.T) {
 		r.close()
 	})
 }
+
+// ans-2: a proof is as old as the attempt that created the slot, and there is
+// none above a fence.
+func TestOwnProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		prove := func() (time.Time, error) {
+			t.Helper()
+			before := time.Now()
+			s, err := r.w.Prove()
+			if err != nil {
+				return before, err
+			}
+			return before, wait(t, s)
+		}
+		if !r.w.Proven().IsZero() {
+			t.Error("proven before anything was written")
+		}
+		if at, err := prove(); err != nil || r.w.Proven().Before(at) {
+			t.Errorf("proven at %v, asked at %v, %v", r.w.Proven(), at, err)
+		}
+		time.Sleep(time.Minute)
+		// The first attempt creates the slot and its answer is lost: what comes a
+		// minute later proves nothing about that minute.
+		r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, After: errStore, Times: 1})
+		at := time.Now()
+		s := r.append(1, 100)
+		r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Delay: 20 * time.Second, Times: 1})
+		mustCommit(t, s)
+		if p := r.w.Proven(); !p.Equal(at) {
+			t.Errorf("proven at %v after the start of the attempt that created the slot", p.Sub(at))
+		}
+		if at, err := prove(); err != nil || r.w.Proven().Before(at) {
+			t.Errorf("proven at %v, asked at %v, %v", r.w.Proven(), at, err)
+		}
+		if err := r.mem.PutNew(t.Context(), wal.SlotKey(prefix, inc, r.w.Durable()), fenceObject(r.w.Durable())); err != nil {
+			t.Fatal(err)
+		}
+		last := r.w.Proven()
+		if _, err := prove(); !errors.Is(err, commitlog.ErrFenced) || r.w.Proven() != last {
+			t.Errorf("proof above a fence: %v", err)
+		}
+		r.close()
+		if _, _, repeated, data := object(t, r.mem, 0); len(data) > 300 || len(repeated) > 0 {
+			t.Errorf("an empty slot has %d bytes", len(data))
+		}
+	})
+}

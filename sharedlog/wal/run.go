@@ -152,6 +152,9 @@ func (w *Writer) resolve() {
 		w.mu.inflight--
 		w.mu.durable++
 		w.mu.unresolved -= s.bytes
+		if s.proof.After(w.mu.proven) {
+			w.mu.proven = s.proof
+		}
 		w.mu.Unlock()
 		w.run.freed = true
 		w.run.cache = append(w.run.cache, s)

@@ -128,10 +128,11 @@ type Writer struct {
 		slab *slab // being filled; the writer holds a reference
 		used int   // bytes of it
 
-		unresolved int64 // bytes of batches in queue and open
-		sealAsked  bool  // put open as soon as possible
-		closing    bool  // Close was called
-		fenced     error // wraps commitlog.ErrFenced
+		proven     time.Time // see Proven
+		unresolved int64     // bytes of batches in queue and open
+		sealAsked  bool      // put open as soon as possible
+		closing    bool      // Close was called
+		fenced     error     // wraps commitlog.ErrFenced
 		trouble    trouble
 		drafts     []*draft
 		stop       context.CancelFunc // of Run's context, nil before
@@ -248,17 +249,23 @@ func (w *Writer) reserveLocked(n int) error {
 		w.mu.slab, w.mu.used = next, 0
 	}
 	if s == nil {
-		s = &Slot{seq: w.mu.next, commit: commitlog.NewSlot(), opened: time.Now(), draft: w.draftLocked()}
-		s.refs.Store(1)
-		w.mu.next++
-		w.mu.open = s
-		w.wake() // Run decides when it goes
+		s = w.openLocked()
 	}
 	if k := len(s.slabs); k == 0 || s.slabs[k-1] != w.mu.slab {
 		w.mu.slab.refs.Add(1)
 		s.slabs = append(s.slabs, w.mu.slab)
 	}
 	return nil
+}
+
+// openLocked starts a slot; Run decides when it goes.
+func (w *Writer) openLocked() *Slot {
+	s := &Slot{seq: w.mu.next, commit: commitlog.NewSlot(), opened: time.Now(), draft: w.draftLocked()}
+	s.refs.Store(1)
+	w.mu.next++
+	w.mu.open = s
+	w.wake()
+	return s
 }
 
 func (w *Writer) draftLocked() *draft {
@@ -292,6 +299,37 @@ func (w *Writer) Seal() {
 		w.mu.sealAsked = true
 		w.wake()
 	}
+}
+
+// Proven is the newest moment at which this incarnation is known to have owned
+// its WAL: a put that began then created a slot, and all lower slots are ours,
+// so no fence was there (Own-proof, ans-2). Zero before the first.
+func (w *Writer) Proven() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.proven
+}
+
+// Prove returns a slot whose success moves Proven to a moment after the call: the
+// open one, sent off at once, or an empty one. It costs a put, so callers share
+// one. An error says that there will be no proof: commitlog.ErrFenced,
+// ErrClosed.
+func (w *Writer) Prove() (*commitlog.Slot, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.mu.fenced != nil:
+		return nil, w.mu.fenced
+	case w.mu.closing:
+		return nil, errWriterClosed
+	}
+	s := w.mu.open
+	if s == nil {
+		s = w.openLocked()
+	}
+	w.mu.sealAsked = true
+	w.wake()
+	return s.commit, nil
 }
 
 // Fence ends the WAL because the caller knows that another incarnation has

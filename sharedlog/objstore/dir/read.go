@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"ponor/internal/vfs"
 	"ponor/sharedlog/objstore"
@@ -153,15 +154,27 @@ func (b *Bucket) walkDir(ctx context.Context, dir string, wanted func(string) bo
 	return nil
 }
 
+// settleWorkers sync files side by side: each sync of a clean file still costs a
+// flush of the disk's cache, and concurrent flushes are merged (a thousand files
+// take a fifth to a tenth of the time).
+const settleWorkers = 16
+
 // Settle implements objstore.Bucket: it syncs every object under prefix, their
 // directories, and the directories above.
 func (b *Bucket) Settle(ctx context.Context, prefix string) error {
-	dirs := map[string]struct{}{}
+	var keys []string
 	err := b.walk(ctx, prefix, "", func(key string, _ fs.DirEntry) error {
-		err := classify(b.syncFile(path.Join(b.root, key)))
-		if err != nil && !errors.Is(err, objstore.ErrNotFound) {
-			return fmt.Errorf("settle %s: %w", key, err)
-		}
+		keys = append(keys, key)
+		return nil
+	})
+	if err == nil {
+		err = b.syncFiles(ctx, keys)
+	}
+	if err != nil {
+		return err
+	}
+	dirs := map[string]struct{}{}
+	for _, key := range keys {
 		for d := path.Dir(key); ; d = path.Dir(d) {
 			if _, seen := dirs[d]; seen {
 				break
@@ -171,10 +184,6 @@ func (b *Bucket) Settle(ctx context.Context, prefix string) error {
 				break
 			}
 		}
-		return nil
-	})
-	if err != nil {
-		return err
 	}
 	for d := range dirs {
 		if err := b.syncDir(path.Join(b.root, d)); err != nil {
@@ -182,4 +191,22 @@ func (b *Bucket) Settle(ctx context.Context, prefix string) error {
 		}
 	}
 	return nil
+}
+
+func (b *Bucket) syncFiles(ctx context.Context, keys []string) error {
+	errs := make([]error, settleWorkers)
+	var wg sync.WaitGroup
+	for w := range errs {
+		wg.Go(func() {
+			for i := w; i < len(keys) && ctx.Err() == nil; i += len(errs) {
+				err := classify(b.syncFile(path.Join(b.root, keys[i])))
+				if err != nil && !errors.Is(err, objstore.ErrNotFound) {
+					errs[w] = fmt.Errorf("settle %s: %w", keys[i], err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs, ctx.Err())...)
 }
