@@ -126,14 +126,16 @@ func (e *Engine) Prove(ctx context.Context, t time.Time) error {
 }
 
 // barrier asks the quorum whether we are still who we think we are.
-func (e *Engine) barrier(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, barrierPatience)
+func (e *Engine) barrier(caller context.Context) error {
+	ctx, cancel := context.WithTimeout(caller, barrierPatience)
 	defer cancel()
 	begun := time.Now()
 	img, err := e.cfg.Meta.Barrier(ctx)
 	if err != nil {
 		err = fmt.Errorf("read barrier: %w", err)
-		e.proof.fail(err)
+		if caller.Err() == nil { // one caller's haste says nothing to others
+			e.proof.fail(err)
+		}
 		return err
 	}
 	if w, ok := img.WAL(e.cfg.Incarnation); !ok || w.State != metadata.Active {
