@@ -360,14 +360,14 @@ func randomSealing(t *testing.T, seed uint64) {
 		c.MaxObject, c.MaxInflight = 2000, 1+rng.IntN(4)
 		c.AttemptTimeout = time.Duration(50+rng.IntN(500)) * ms
 	})
-	faults := func(b *fault.Bucket) {
+	faults := func(b *fault.Bucket, rng *rand.Rand) {
 		b.Add(fault.Rule{Chance: 0.1, Before: errStore})
 		b.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Chance: 0.1, After: errStore, Late: time.Duration(rng.IntN(2000)) * ms})
 		b.Add(fault.Rule{Chance: 0.1, After: errStore})
 		b.Add(fault.Rule{Chance: 0.3, Delay: time.Duration(rng.IntN(300)) * ms})
 		b.Add(fault.Rule{Delay: time.Duration(1+rng.IntN(20)) * ms})
 	}
-	faults(r.faults)
+	faults(r.faults, rng)
 	var all []stored
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -392,7 +392,7 @@ func randomSealing(t *testing.T, seed uint64) {
 	var ends []wal.Sealed
 	for range 2 {
 		store := fault.New(r.mem, seal.Uint64())
-		faults(store)
+		faults(store, seal)
 		start, life := time.Duration(seal.IntN(3000))*ms, time.Duration(1+seal.IntN(2000))*ms
 		wg.Go(func() {
 			time.Sleep(start)

@@ -117,10 +117,21 @@ func New(root string, opts Options) (*Bucket, error) {
 	} else if !info.IsDir() {
 		return nil, fmt.Errorf("open directory store: %w: %s is not a directory", objstore.ErrRefused, b.root)
 	}
+	b.syncRoot()
 	if err := b.cleanTemp(); err != nil {
 		return nil, fmt.Errorf("clean temporary files: %w", classify(err))
 	}
 	return b, nil
+}
+
+// syncRoot makes the root's own name durable, which whoever made it may not have
+// done. Directories above that we may not read are the operator's business.
+func (b *Bucket) syncRoot() {
+	for d := b.root; path.Dir(d) != d; d = path.Dir(d) {
+		if b.fs.SyncDir(path.Dir(d)) != nil {
+			return
+		}
+	}
 }
 
 // cleanTemp makes the temporary directory and empties it.
