@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"ponor/cmd/node/process"
 )
 
 const demoNodes = 3
@@ -114,18 +116,18 @@ func runDemo(ctx context.Context, dir string, temporary bool, out io.Writer, log
 	defer wg.Wait()
 	defer cancel()
 	errs := make(chan error, demoNodes)
-	var nodes []*node
+	var nodes []*process.Node
 	for _, set := range list {
 		n, err := newNode(ctx, set, bucket, log.With("node", set.NodeID), new(slog.LevelVar))
 		if err != nil {
 			return err
 		}
 		nodes = append(nodes, n)
-		wg.Go(func() { errs <- n.run(ctx) })
+		wg.Go(func() { errs <- n.Run(ctx) })
 	}
 	for _, n := range nodes {
 		select {
-		case <-n.ready:
+		case <-n.Ready():
 		case err := <-errs:
 			return err
 		case <-ctx.Done():

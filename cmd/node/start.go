@@ -1,12 +1,19 @@
 package main
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"ponor/cmd/node/process"
+	"ponor/metadata"
+	"ponor/sharedlog/objstore"
 )
 
 func newStart() *cobra.Command {
@@ -30,24 +37,48 @@ SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 		if err != nil {
 			return err
 		}
-		n, err := newNode(cmd.Context(), set, nil, log, level)
+		bucket, err := openStore(cmd.Context(), set.Store, fmt.Sprint("node-", set.NodeID), log)
 		if err != nil {
 			return err
 		}
-		go func() {
-			select {
-			case <-n.ready:
-				log.Info("ready for clients", "listen", n.clients.Addr().String())
-			case <-cmd.Context().Done():
-			}
-		}()
-		err = n.run(cmd.Context())
+		defer func() { _ = bucket.Close() }()
+		n, err := newNode(cmd.Context(), set, bucket, log, level)
+		if err != nil {
+			return err
+		}
+		err = n.Run(cmd.Context())
 		if err == nil {
 			log.Info("stopped")
 		}
 		return err
 	}
 	return cmd
+}
+
+// newNode opens the ports that the settings name and assembles a node on them.
+func newNode(ctx context.Context, set settings, bucket objstore.Bucket, log *slog.Logger, level *slog.LevelVar) (*process.Node, error) {
+	cfg := process.Config{
+		NodeID: metadata.BrokerID(set.NodeID), Version: version(), Bucket: bucket, StoreURL: set.Store,
+		Advertise: set.Advertise, AdvertiseQuorum: set.ControllerAdvert, Join: set.Join, Zone: set.Zone,
+		SessionTimeout: set.SessionTimeout, CacheBytes: set.CacheBytes, WALBudget: set.WALBudget,
+		MaxConns: int(set.MaxConnections), AutoCreateTopics: set.AutoCreateTopics, DefaultPartitions: set.DefaultPartitions,
+		Level: level, Logger: log,
+	}
+	var lc net.ListenConfig
+	var err error
+	if cfg.Clients, err = lc.Listen(ctx, "tcp", set.Listen); err != nil {
+		return nil, fmt.Errorf("listen for clients: %w; choose another --listen or stop what has the port", err)
+	}
+	if set.controller() {
+		if cfg.Quorum, err = lc.Listen(ctx, "tcp", set.ControllerListen); err != nil {
+			_ = cfg.Clients.Close()
+			return nil, fmt.Errorf("listen for the quorum: %w; choose another --controller-listen or stop what has the port", err)
+		}
+	}
+	if set.controller() && set.Store != "mem:" {
+		cfg.DataDir = set.DataDir
+	}
+	return process.New(cfg)
 }
 
 // newLogger writes text to a terminal and JSON elsewhere, unless told.

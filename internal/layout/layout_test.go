@@ -31,7 +31,7 @@ var rows = map[string]int{
 	"broker":             4,
 	"console":            4,
 	"cmd":                5,
-	"jepsen":             5,
+	"jepsen":             6,
 }
 
 // vendors maps a family of libraries to the only folders that may import it.

@@ -1,4 +1,8 @@
-package main
+// Package process assembles one Ponor node out of every other package and runs
+// it: the only place that knows every type. Whoever starts a node (the command
+// line, the simulation) opens what touches the outside, the store, the
+// listeners and the dialer, and hands it in.
+package process
 
 import (
 	"context"
@@ -6,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -26,108 +31,134 @@ const listenerName = "PLAINTEXT"
 // drainTimeout bounds each step of an orderly exit.
 const drainTimeout = 10 * time.Second
 
-// node is one running process: its parts, in the order in which they start.
-type node struct {
-	set    settings
+// Config is what a node is made of. Bucket, Clients and NodeID are required;
+// the zero value of the rest is its default.
+type Config struct {
+	// NodeID is unique in the cluster.
+	NodeID metadata.BrokerID
+	// Version is told to the cluster, informative.
+	Version string
+	// Bucket is the store, opened and probed. The node does not close it.
+	Bucket objstore.Bucket
+	// StoreURL names the store to people.
+	StoreURL string
+	// Clients is the listener for Kafka clients; Quorum the one for the
+	// metadata quorum, nil on a node that has no vote. The node closes both.
+	Clients, Quorum net.Listener
+	// Advertise is the address, host:port, that clients are told; default is
+	// the listener's.
+	Advertise string
+	// AdvertiseQuorum is the address that other nodes dial for the quorum;
+	// default is the listener's.
+	AdvertiseQuorum string
+	// Join are the controllers of the cluster; empty for a single node.
+	Join []string
+	// DataDir keeps the quorum's log and local logs; empty keeps the quorum in
+	// memory and serves no local topics.
+	DataDir string
+	// Zone is Kafka's broker.rack.
+	Zone string
+	// Dial reaches other nodes; nil is TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// SessionTimeout is how long a silent broker keeps its partitions; default
+	// 3 s.
+	SessionTimeout time.Duration
+	// CacheBytes, WALBudget: see sharedlog.Config.
+	CacheBytes, WALBudget int64
+	// MaxConns bounds client connections; default see rpc.ServerConfig.
+	MaxConns int
+	// AutoCreateTopics and DefaultPartitions are Kafka's
+	// auto.create.topics.enable and num.partitions.
+	AutoCreateTopics  bool
+	DefaultPartitions int32
+
+	// Level is the log level that clients may change; Logger nil discards.
+	Level  *slog.LevelVar
+	Logger *slog.Logger
+}
+
+// Node is one running process: its parts, in the order in which they start.
+type Node struct {
+	cfg    Config
 	log    *slog.Logger
-	level  *slog.LevelVar
-	bucket objstore.Bucket
-	ownsBk bool
 	ctl    *controller.Node
 	local  *locallog.Store
 	hosted hosted
 
-	clients net.Listener
-	quorum  net.Listener // nil on a node that is no controller
-
-	ready chan struct{} // closed when clients are served
+	ready    chan struct{} // closed when clients are served
+	draining chan struct{} // closed when the node begins to stop
 }
 
-// newNode opens what can fail early: store, directories and ports. A nil bucket
-// is opened from the settings.
-func newNode(ctx context.Context, set settings, bucket objstore.Bucket, log *slog.Logger, level *slog.LevelVar) (*node, error) {
-	n := &node{set: set, log: log, level: level, bucket: bucket, ready: make(chan struct{})}
-	ok := false
-	defer func() {
-		if !ok {
-			n.release()
-		}
-	}()
+// New checks the configuration and opens the quorum's stores. It owns the
+// listeners from then on, also when it fails.
+func New(cfg Config) (*Node, error) {
+	n := &Node{cfg: cfg, log: cfg.Logger, ready: make(chan struct{}), draining: make(chan struct{})}
+	if n.log == nil {
+		n.log = slog.New(slog.DiscardHandler)
+	}
+	c := controller.Config{
+		NodeID: cfg.NodeID, Voter: cfg.Quorum != nil, Join: cfg.Join,
+		ControllerListener: cfg.Quorum, AdvertiseController: cfg.AdvertiseQuorum, Dial: cfg.Dial,
+		Logger: n.log, StoreURL: cfg.StoreURL, SessionTimeout: cfg.SessionTimeout, HeartbeatInterval: cfg.SessionTimeout / 6,
+	}
+	if cfg.DataDir != "" && cfg.Quorum != nil {
+		c.DataDir = filepath.Join(cfg.DataDir, "metadata")
+	}
 	var err error
-	if n.bucket == nil {
-		if n.bucket, err = openStore(ctx, set.Store, fmt.Sprint("node-", set.NodeID), log); err != nil {
-			return nil, err
-		}
-		n.ownsBk = true
-	}
-	var lc net.ListenConfig
-	if n.clients, err = lc.Listen(ctx, "tcp", set.Listen); err != nil {
-		return nil, fmt.Errorf("listen for clients: %w; choose another --listen or stop what has the port", err)
-	}
-	if set.controller() {
-		if n.quorum, err = lc.Listen(ctx, "tcp", set.ControllerListen); err != nil {
-			return nil, fmt.Errorf("listen for the quorum: %w; choose another --controller-listen or stop what has the port", err)
-		}
-	}
-	cfg := controller.Config{
-		NodeID: metadata.BrokerID(set.NodeID), Voter: set.controller(), Join: set.Join,
-		ControllerListener: n.quorum, AdvertiseController: set.ControllerAdvert,
-		Logger: log, StoreURL: set.Store, SessionTimeout: set.SessionTimeout, HeartbeatInterval: set.SessionTimeout / 6,
-	}
-	if set.controller() && set.Store != "mem:" {
-		cfg.DataDir = set.DataDir + "/metadata"
-	}
-	if n.ctl, err = controller.New(cfg); err != nil {
+	if n.ctl, err = controller.New(c); err != nil {
+		n.closeListeners()
 		return nil, err
 	}
-	ok = true
 	return n, nil
 }
 
-// release closes what newNode opened.
-func (n *node) release() {
-	for _, l := range []net.Listener{n.clients, n.quorum} {
+// Ready is closed when clients are served.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// Controller is the node's part in the metadata quorum.
+func (n *Node) Controller() *controller.Node { return n.ctl }
+
+func (n *Node) closeListeners() {
+	for _, l := range []net.Listener{n.cfg.Clients, n.cfg.Quorum} {
 		if l != nil {
 			_ = l.Close()
 		}
 	}
-	if n.bucket != nil && n.ownsBk {
-		_ = n.bucket.Close()
-	}
 }
 
 // advertised is the address that clients are told to dial.
-func (n *node) advertised() (metadata.Endpoint, error) {
-	addr := n.set.Advertise
+func (n *Node) advertised() (metadata.Endpoint, error) {
+	addr := n.cfg.Advertise
 	if addr == "" {
-		addr = n.clients.Addr().String()
+		addr = n.cfg.Clients.Addr().String()
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return metadata.Endpoint{}, usagef("advertise %q: write host:port", addr)
+		return metadata.Endpoint{}, fmt.Errorf("advertise %q: write host:port", addr)
 	}
 	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		return metadata.Endpoint{}, usagef("clients cannot dial %s: with --listen on all interfaces say --advertise host:port", addr)
+		return metadata.Endpoint{}, fmt.Errorf("clients cannot dial %s: with --listen on all interfaces say --advertise host:port", addr)
 	}
 	p, err := strconv.ParseInt(port, 10, 32)
 	if err != nil || p < 1 || p > 65535 {
-		return metadata.Endpoint{}, usagef("advertise %q: port %q", addr, port)
+		return metadata.Endpoint{}, fmt.Errorf("advertise %q: port %q", addr, port)
 	}
 	return metadata.Endpoint{Name: listenerName, Host: host, Port: int32(p), Security: listenerName}, nil
 }
 
-// run serves until ctx ends, then hands over in order: clients, partitions,
+// Run serves until ctx ends, then hands over in order: clients, partitions,
 // store, quorum.
-func (n *node) run(ctx context.Context) (err error) {
-	defer n.release()
+func (n *Node) Run(ctx context.Context) (err error) {
+	defer n.closeListeners()
 	endpoint, err := n.advertised()
 	if err != nil {
 		n.ctl.Close()
 		return err
 	}
-	n.log.Info("starting", "version", version(), "listen", n.clients.Addr().String(),
-		"clients_dial", fmt.Sprintf("%s:%d", endpoint.Host, endpoint.Port), "store", n.set.Store,
-		"quorum", n.set.Join, "broker", n.set.NodeID, "zone", n.set.Zone)
+	n.log.Info("starting", "version", n.cfg.Version, "listen", n.cfg.Clients.Addr().String(),
+		"clients_dial", fmt.Sprintf("%s:%d", endpoint.Host, endpoint.Port), "store", n.cfg.StoreURL,
+		"quorum", n.cfg.Join, "broker", n.cfg.NodeID, "zone", n.cfg.Zone)
 	ctlCtx, stopCtl := context.WithCancel(context.WithoutCancel(ctx))
 	ctlDone := make(chan error, 1)
 	go func() { ctlDone <- n.ctl.Run(ctlCtx) }()
@@ -155,11 +186,11 @@ func (n *node) run(ctx context.Context) (err error) {
 
 // serve waits for the cluster's identity, then answers clients while one
 // incarnation after another hosts partitions.
-func (n *node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
+func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 	if err := n.waitCluster(ctx); err != nil {
 		return ignoreCancel(ctx, err)
 	}
-	if err := objstore.Claim(ctx, n.bucket, n.ctl.Image().ClusterID()); err != nil {
+	if err := objstore.Claim(ctx, n.cfg.Bucket, n.ctl.Image().ClusterID()); err != nil {
 		return ignoreCancel(ctx, err)
 	}
 	if err := n.openLocal(); err != nil {
@@ -174,13 +205,14 @@ func (n *node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 			}
 		}()
 	}
-	server, err := rpc.NewServer(rpc.ServerConfig{APIs: n.broker().APIs(listenerName), Logger: n.log, MaxConns: int(n.set.MaxConnections)})
+	server, err := rpc.NewServer(rpc.ServerConfig{APIs: n.broker().APIs(listenerName), Logger: n.log, MaxConns: n.cfg.MaxConns})
 	if err != nil {
 		return fmt.Errorf("set up the server: %w", err)
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(context.WithoutCancel(ctx), n.clients) }()
+	go func() { served <- server.Serve(context.WithoutCancel(ctx), n.cfg.Clients) }()
 	err = n.host(ctx, endpoint)
+	close(n.draining)
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
 	if e := server.Shutdown(drain); e != nil {
@@ -201,7 +233,7 @@ func ignoreCancel(ctx context.Context, err error) error {
 }
 
 // waitCluster returns once this node knows which cluster it belongs to.
-func (n *node) waitCluster(ctx context.Context) error {
+func (n *Node) waitCluster(ctx context.Context) error {
 	for {
 		changed := n.ctl.Changed()
 		if n.ctl.Image().ClusterID() != "" {
@@ -215,13 +247,16 @@ func (n *node) waitCluster(ctx context.Context) error {
 	}
 }
 
+// logsDir has the local logs.
+func (n *Node) logsDir() string { return filepath.Join(n.cfg.DataDir, "logs") }
+
 // openLocal opens the store of local logs; a node without a data directory
 // has none.
-func (n *node) openLocal() error {
-	if n.set.Store == "mem:" || !n.set.controller() {
+func (n *Node) openLocal() error {
+	if n.cfg.DataDir == "" {
 		return nil
 	}
-	local, err := locallog.New(locallog.Config{Dir: n.set.DataDir + "/logs"})
+	local, err := locallog.New(locallog.Config{Dir: n.logsDir()})
 	if err != nil {
 		return fmt.Errorf("open local logs: %w", err)
 	}
@@ -230,20 +265,20 @@ func (n *node) openLocal() error {
 }
 
 // broker makes the API surface over this node's parts.
-func (n *node) broker() *broker.Broker {
+func (n *Node) broker() *broker.Broker {
 	cfg := broker.Config{
-		NodeID: metadata.BrokerID(n.set.NodeID), Meta: n.ctl, Partitions: &n.hosted, Admin: n.ctl,
-		AutoCreateTopics: n.set.AutoCreateTopics, StoreName: n.set.Store,
+		NodeID: n.cfg.NodeID, Meta: n.ctl, Partitions: &n.hosted, Admin: n.ctl,
+		AutoCreateTopics: n.cfg.AutoCreateTopics, StoreName: n.cfg.StoreURL, Draining: n.draining,
 		BrokerConfigs: map[string]string{
-			"broker.id": strconv.Itoa(int(n.set.NodeID)), "node.id": strconv.Itoa(int(n.set.NodeID)),
-			"num.partitions":            strconv.Itoa(int(n.set.DefaultPartitions)),
-			"auto.create.topics.enable": strconv.FormatBool(n.set.AutoCreateTopics),
-			"broker.rack":               n.set.Zone,
+			"broker.id": strconv.Itoa(int(n.cfg.NodeID)), "node.id": strconv.Itoa(int(n.cfg.NodeID)),
+			"num.partitions":            strconv.Itoa(int(n.cfg.DefaultPartitions)),
+			"auto.create.topics.enable": strconv.FormatBool(n.cfg.AutoCreateTopics),
+			"broker.rack":               n.cfg.Zone,
 		},
-		LogLevel: n.level, Logger: n.log,
+		LogLevel: n.cfg.Level, Logger: n.log,
 	}
 	if n.local != nil {
-		cfg.LocalDir = n.set.DataDir + "/logs"
+		cfg.LocalDir = n.logsDir()
 	}
 	return broker.New(cfg)
 }
@@ -251,14 +286,14 @@ func (n *node) broker() *broker.Broker {
 // host registers and hosts partitions until ctx ends; each time the
 // registration ends (fenced while paused or cut off) it starts over as a new
 // incarnation.
-func (n *node) host(ctx context.Context, endpoint metadata.Endpoint) error {
-	reg := controller.Registration{Endpoints: []metadata.Endpoint{endpoint}, Zone: n.set.Zone, Version: version()}
+func (n *Node) host(ctx context.Context, endpoint metadata.Endpoint) error {
+	reg := controller.Registration{Endpoints: []metadata.Endpoint{endpoint}, Zone: n.cfg.Zone, Version: n.cfg.Version}
 	for ctx.Err() == nil {
 		inc, err := n.ctl.Register(ctx, reg)
 		if err != nil {
 			return ignoreCancel(ctx, err)
 		}
-		n.log.Info("registered", "broker", n.set.NodeID, "incarnation", inc.String())
+		n.log.Info("registered", "broker", n.cfg.NodeID, "incarnation", inc.String())
 		if err := n.live(ctx, inc); err != nil {
 			return ignoreCancel(ctx, err)
 		}
@@ -267,10 +302,10 @@ func (n *node) host(ctx context.Context, endpoint metadata.Endpoint) error {
 }
 
 // live is the life of one incarnation.
-func (n *node) live(ctx context.Context, inc metadata.Incarnation) error {
+func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	fenced := n.ctl.Fenced()
-	shared, err := sharedlog.New(sharedlog.Config{Bucket: n.bucket, Meta: n.ctl, Incarnation: inc,
-		CacheBytes: n.set.CacheBytes, Budget: n.set.WALBudget, Logger: n.log})
+	shared, err := sharedlog.New(sharedlog.Config{Bucket: n.cfg.Bucket, Meta: n.ctl, Incarnation: inc,
+		CacheBytes: n.cfg.CacheBytes, Budget: n.cfg.WALBudget, Logger: n.log})
 	if err != nil {
 		return fmt.Errorf("open shared logs: %w", err)
 	}
@@ -290,7 +325,7 @@ func (n *node) live(ctx context.Context, inc metadata.Incarnation) error {
 	setDone := make(chan error, 1)
 	go func() { setDone <- set.Run(setCtx) }()
 	n.hosted.store(set)
-	n.markReady(ctx, set)
+	n.markReady()
 	select {
 	case <-ctx.Done():
 	case <-fenced:
@@ -319,16 +354,17 @@ func (n *node) live(ctx context.Context, inc metadata.Incarnation) error {
 }
 
 // markReady announces once that clients are served.
-func (n *node) markReady(context.Context, *partition.Set) {
+func (n *Node) markReady() {
 	select {
 	case <-n.ready:
 	default:
 		close(n.ready)
+		n.log.Info("ready for clients", "listen", n.cfg.Clients.Addr().String())
 	}
 }
 
 // waitFenced waits until the controller knows that the incarnation ended.
-func (n *node) waitFenced(ctx context.Context, fenced <-chan struct{}) {
+func (n *Node) waitFenced(ctx context.Context, fenced <-chan struct{}) {
 	select {
 	case <-fenced:
 	case <-ctx.Done():
