@@ -353,7 +353,7 @@ func planReassign(img *metadata.Image, changes []*controllerpb.PartitionChange) 
 			continue
 		}
 		k := partitionKey{part.Topic, part.Number}
-		want := wantedReplicas(part)
+		var want []metadata.BrokerID
 		if len(c.Replicas) == 0 { // cancel: back to what it was
 			if len(part.Adding)+len(part.Removing) == 0 {
 				p.refuse(i, refuse(CodeNoReassignment, "no reassignment of %s is in progress", &part))

@@ -256,10 +256,10 @@ func (c *client) conn(ctx context.Context, address string, on lane) (*rpc.Client
 	}
 	c.mu.Unlock()
 	if old != nil {
-		old.Close()
+		_ = old.Close()
 	}
 	if closed {
-		conn.Close()
+		_ = conn.Close()
 		return nil, ErrClosed
 	}
 	return conn, nil
@@ -271,7 +271,7 @@ func (c *client) drop(k connKey, conn *rpc.Client) {
 		delete(c.mu.conns, k)
 	}
 	c.mu.Unlock()
-	conn.Close()
+	_ = conn.Close()
 }
 
 func (c *client) close() {
@@ -280,7 +280,7 @@ func (c *client) close() {
 	c.mu.conns, c.mu.closed = map[connKey]*rpc.Client{}, true
 	c.mu.Unlock()
 	for _, conn := range conns {
-		conn.Close()
+		_ = conn.Close()
 	}
 }
 

@@ -125,17 +125,15 @@ func (c *committer) run(ctx context.Context) {
 	go func() { defer wg.Done(); c.runVerify(ctx) }()
 	var held *proposal // did not fit in the entry before
 	for {
-		first := held
-		held = nil
-		if first == nil {
+		if held == nil {
 			select {
-			case first = <-c.queue:
+			case held = <-c.queue:
 			case <-ctx.Done():
 				return
 			}
 		}
 		var batch []*proposal
-		batch, held = c.gather(ctx, first)
+		batch, held = c.gather(ctx, held)
 		if len(batch) > 0 {
 			c.commit(batch)
 		}

@@ -30,7 +30,7 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	if level >= hclog.Error {
 		to = slog.LevelError
 	}
-	attrs := make([]any, 0, len(l.args)+len(args))
+	attrs := append(make([]any, 0, 2+len(l.args)+len(args)), "event", msg)
 	attrs = append(attrs, l.args...)
 	for i := 0; i+1 < len(args); i += 2 {
 		k := fmt.Sprint(args[i])
@@ -39,7 +39,7 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 		}
 		attrs = append(attrs, k, render(args[i+1]))
 	}
-	l.out.Log(context.Background(), to, "raft: "+msg, attrs...)
+	l.out.Log(context.Background(), to, "raft", attrs...)
 }
 
 func render(v any) any {
@@ -105,8 +105,8 @@ func (l *raftLogger) SetLevel(hclog.Level) {}
 func (l *raftLogger) GetLevel() hclog.Level { return hclog.Warn }
 
 // StandardLogger writes lines as warnings.
-func (l *raftLogger) StandardLogger(o *hclog.StandardLoggerOptions) *log.Logger {
-	return log.New(l.StandardWriter(o), "", 0)
+func (l *raftLogger) StandardLogger(o *hclog.StandardLoggerOptions) *log.Logger { //nolint:forbidigo // hclog's interface
+	return log.New(l.StandardWriter(o), "", 0) //nolint:forbidigo // hclog's interface
 }
 
 // StandardWriter turns lines into warnings.

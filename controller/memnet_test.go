@@ -192,7 +192,6 @@ type memConn struct {
 	local, remote memAddr
 	mu            sync.Mutex
 	deadline      time.Time
-	closed        bool
 }
 
 func (c *memConn) Read(b []byte) (int, error) {

@@ -69,7 +69,7 @@ func (m *mux) run(ctx context.Context) error {
 		delay = 5 * time.Millisecond
 		c = &muxConn{Conn: c, mux: m}
 		if !m.track(c) {
-			c.Close()
+			_ = c.Close()
 			return nil
 		}
 		m.wg.Add(1)
@@ -85,7 +85,7 @@ func (m *mux) sort(ctx context.Context, c *muxConn) {
 	_ = c.SetReadDeadline(time.Now().Add(preambleTimeout))
 	var first [1]byte
 	if _, err := io.ReadFull(c.Conn, first[:]); err != nil {
-		c.Close()
+		_ = c.Close()
 		return
 	}
 	if first[0] != raftMagic[0] {
@@ -97,20 +97,20 @@ func (m *mux) sort(ctx context.Context, c *muxConn) {
 	}
 	buf := make([]byte, preambleBytes-1)
 	if _, err := io.ReadFull(c.Conn, buf); err != nil || string(buf[:len(raftMagic)-1]) != raftMagic[1:] {
-		c.Close()
+		_ = c.Close()
 		return
 	}
 	theirs, ours := trimZeros(buf[len(raftMagic)-1:]), m.cluster()
 	if theirs != "" && ours != "" && theirs != ours {
 		m.refused(c.RemoteAddr(), theirs)
-		c.Close()
+		_ = c.Close()
 		return
 	}
 	_ = c.SetReadDeadline(time.Time{})
 	select {
 	case m.raft <- c:
 	case <-m.done:
-		c.Close()
+		_ = c.Close()
 	}
 }
 

@@ -103,5 +103,5 @@ func (w *warner) log(msg string, args ...any) {
 	}
 	w.mu.last[msg] = warned{text, now}
 	w.mu.Unlock()
-	w.out.Warn(msg, args...)
+	w.out.Warn(msg, args...) //nolint:sloglint // every caller passes a constant
 }

@@ -310,3 +310,39 @@ func TestWholeClusterRestartDoesNotShuffle(t *testing.T) {
 	}
 	c.sameHash()
 }
+
+func TestBrokerThatComesLateAfterAWholeRestartKeepsItsPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		c := newCluster(t)
+		c.tune = func(cfg *controller.Config) {
+			cfg.RestartGrace = 20 * time.Second
+			if cfg.Voter {
+				cfg.DataDir = dir
+			}
+		}
+		c.voters(1)
+		c.start(2, false)
+		c.broker(c.nodes[1])
+		c.broker(c.nodes[2])
+		topic := c.topic(c.nodes[1], "t", 4, 2)
+		c.net.kill("n1", "n2")
+		for _, n := range c.all {
+			c.stop(n)
+		}
+		c.start(1, true)
+		c.broker(c.nodes[1])
+		time.Sleep(5 * time.Second) // five sessions
+		late := c.start(2, false)
+		inc := c.broker(late)
+		owned := 0
+		for p := range late.Image().Partitions(topic) {
+			if p.Owner == inc {
+				owned++
+			}
+		}
+		if owned != 2 {
+			t.Errorf("the late broker owns %d of 4 partitions, it had 2", owned)
+		}
+	})
+}

@@ -46,7 +46,7 @@ func TestHeartbeatsTakeNoShortCut(t *testing.T) {
 		rpc.Respond(&raft.AppendEntriesResponse{}, nil)
 	}()
 	// What Raft itself sends: term and leader, no entries, no positions.
-	beat := &raft.AppendEntriesRequest{Term: 1, Leader: []byte("n1"), RPCHeader: raft.RPCHeader{ProtocolVersion: 3, Addr: []byte("n1")}}
+	beat := &raft.AppendEntriesRequest{Term: 1, RPCHeader: raft.RPCHeader{ProtocolVersion: 3, Addr: []byte("n1")}}
 	if err := a.AppendEntries("b", raft.ServerAddress(bm.listener.Addr().String()), beat, new(raft.AppendEntriesResponse)); err != nil {
 		t.Fatal(err)
 	}
