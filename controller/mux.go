@@ -91,7 +91,7 @@ func (m *mux) sort(ctx context.Context, c *muxConn) {
 	if first[0] != raftMagic[0] {
 		_ = c.SetReadDeadline(time.Time{})
 		c.prefix = first[:]
-		defer c.Close()
+		defer func() { _ = c.Close() }()
 		m.rpc(ctx, c)
 		return
 	}

@@ -80,7 +80,8 @@ func (o *own) begin(inc metadata.Incarnation) {
 }
 
 // SubmitOwn submits a command of this broker's present incarnation; it fills
-// in from and cmd_seq. Commands take effect in the order of the calls (cmd-1).
+// in from and cmd_seq. A command whose from is set already is refused unless it
+// is that of the present incarnation. Commands take effect in the order of the calls (cmd-1).
 // It returns when the effect is in the local image, or the rejection in
 // Result.Err. ErrNotSubmitted: it never will be; ErrUnknownOutcome: the command
 // may have been or may yet be applied. A command is pursued after ctx ended
@@ -122,6 +123,11 @@ func (o *own) enqueue(command *metadatapb.Command) (*ownCommand, error) {
 	defer o.mu.Unlock()
 	if live.IsZero() || live != o.mu.inc {
 		return nil, fmt.Errorf("%w: %w", ErrNotSubmitted, ErrNotRegistered)
+	}
+	// A part of the process that still works for an incarnation that has ended
+	// must not speak for the next one: its trims and extents are of another WAL.
+	if from := metadata.IncarnationFrom(command.From); !from.IsZero() && from != live {
+		return nil, fmt.Errorf("%w: it is of incarnation %v, this process is %v now: %w", ErrNotSubmitted, from, live, ErrNotRegistered)
 	}
 	o.mu.seq++
 	command.From, command.CmdSeq = live.Proto(), o.mu.seq

@@ -124,7 +124,10 @@ func (n *Node) sealOnce(ctx context.Context, sealer Sealer, w metadata.WAL) erro
 	if err != nil {
 		return err
 	}
-	r, err := n.SubmitOwn(ctx, &metadatapb.Command{Body: &metadatapb.Command_Sealed{Sealed: sealed}})
+	r, err := n.SubmitOwn(ctx, &metadatapb.Command{
+		From: w.Sealer.Proto(), // who wrote the recovery index
+		Body: &metadatapb.Command_Sealed{Sealed: sealed},
+	})
 	if err != nil {
 		return err
 	}

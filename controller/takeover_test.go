@@ -138,6 +138,11 @@ func TestSilentBrokerIsFencedAfterItsSessionAndRegistersAnew(t *testing.T) {
 		if r, err := silent.SubmitOwn(c.context(), noop()); err != nil || r.Err != nil {
 			t.Errorf("submit as %v: %v, %v", again, err, r.Err)
 		}
+		old := noop()
+		old.From = incs[4].Proto()
+		if _, err := silent.SubmitOwn(c.context(), old); !errors.Is(err, controller.ErrNotSubmitted) {
+			t.Errorf("submit in the name of the past incarnation: %v", err)
+		}
 		select {
 		case <-silent.done:
 			t.Errorf("node stopped: %v", silent.err)
