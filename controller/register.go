@@ -57,9 +57,10 @@ func (s *server) register(ctx context.Context, conn *rpc.Conn, q *controllerpb.R
 	return &controllerpb.RegisterResponse{Outcome: s.ok(), Index: uint64(index), Incarnation: inc.Proto()}
 }
 
-// inUse refuses a registration while another process lives under the id. A
-// leader that has heard of neither believes the one at the same address: two
-// processes cannot listen there.
+// inUse refuses a registration while another process lives under the id. Where
+// that is not sure, a process at the same address is its successor, since two
+// cannot listen there; one at another address waits for the session to end, so
+// that a stray process does not win by a connection that broke.
 func (s *server) inUse(l *leadership, reg *metadatapb.RegisterBroker) *controllerpb.Outcome {
 	b, ok := s.node.images.image().Broker(metadata.BrokerID(reg.GetBroker()))
 	if !ok || b.Fenced || bytes.Equal(b.Nonce[:], reg.GetNonce()) {
@@ -68,7 +69,7 @@ func (s *server) inUse(l *leadership, reg *metadatapb.RegisterBroker) *controlle
 	switch l.sessions.liveness(b.Incarnation, l.cfg.SessionTimeout) {
 	case gone:
 		return nil
-	case unheard:
+	case unsure:
 		if sameEndpoint(b, reg) {
 			return nil
 		}

@@ -99,8 +99,8 @@ func (s *sessions) contactAfter(inc metadata.Incarnation, t time.Time) bool {
 type liveness int
 
 const (
-	gone    liveness = iota // silent, or its connection has ended
-	unheard                 // this leader has not heard of it, but began only now
+	gone    liveness = iota // silent for the session timeout
+	unsure                  // its connection ended, or this leader has not heard of it yet
 	beating                 // it heartbeats
 )
 
@@ -112,10 +112,8 @@ func (s *sessions) liveness(inc metadata.Incarnation, timeout time.Duration) liv
 	switch {
 	case e == nil || e.inc != inc || time.Since(e.last) > timeout:
 		return gone
-	case !e.heard:
-		return unheard
-	case e.conn == nil && !e.local:
-		return gone
+	case !e.heard, e.conn == nil && !e.local:
+		return unsure
 	}
 	return beating
 }
