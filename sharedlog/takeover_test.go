@@ -10,6 +10,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/metadata"
+	"ponor/metadata/metadatapb"
 	"ponor/sharedlog"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/counted"
@@ -263,4 +264,82 @@ func TestInBubble(t *testing.T) {
 		f.holds(l, want)
 		n.Crash()
 	})
+}
+
+// A store that never ran can be closed, and one that runs closes in order.
+func TestClose(t *testing.T) {
+	f := newFixture(t)
+	s, err := sharedlog.New(sharedlog.Config{Bucket: f.b, Meta: f.c.Meta(f.c.Register(9)), Incarnation: metadata.Incarnation{Broker: 9, Epoch: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(f.ctx()); err != nil {
+		t.Errorf("close of a store that never ran: %v", err)
+	}
+	n := f.start(1, nil)
+	p := f.topic(1, n)[0]
+	l := f.open(n, p)
+	f.fill(l, 1, 100) // so it runs
+	c := f.append(l, f.batch(1, 100))
+	if err := n.Store.Close(f.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if !c.Resolved() || c.Err() != nil {
+		t.Errorf("an orderly close left an append at %v", c.Err())
+	}
+	if _, err := l.Append(f.batch(1, 100)); !errors.Is(err, commitlog.ErrClosed) {
+		t.Errorf("append after close: %v, want ErrClosed", err)
+	}
+	if _, err := l.Read(f.ctx(), 0, commitlog.ReadOptions{MaxBytes: 1}); !errors.Is(err, commitlog.ErrClosed) {
+		t.Errorf("read after close: %v, want ErrClosed", err)
+	}
+}
+
+// A command whose reply nobody waited for may still apply: what it would refer
+// to is no garbage before an own later command has settled it (obj-2).
+func TestAbandonedCommandKeepsItsObject(t *testing.T) {
+	f := newFixture(t)
+	a := f.start(1, nil)
+	p := f.topic(1, a)[0]
+	first := f.open(a, p)
+	f.fill(first, 3, 100)
+	if err := first.Trim(f.ctx(), 1); err != nil { // packs
+		t.Fatal(err)
+	}
+	f.fill(first, 3, 100)
+	b := f.start(2, func(c *sharedlog.Config) { c.MaintainEvery = time.Hour })
+	if err := f.c.Takeover(f.ctx(), a.Incarnation, b); err != nil {
+		t.Fatal(err)
+	}
+	l := f.open(b, p)
+	ctx, cancel := context.WithCancel(f.ctx())
+	var late *metadatapb.Command
+	f.c.Hook = func(_ metadata.Incarnation, cmd *metadatapb.Command) sharedlogtest.Fate {
+		if cmd.GetReplaceExtents() != nil {
+			late = cmd
+			cancel()
+			return sharedlogtest.Dropped // so far
+		}
+		return sharedlogtest.Applied
+	}
+	if err := l.Trim(ctx, 12); err == nil {
+		t.Fatal("a trim whose context ended succeeded")
+	}
+	if late == nil || len(f.keys("seg")) != 2 {
+		t.Fatalf("no run was uploaded: %v", f.keys("seg"))
+	}
+	early := f.c.Submit(late) // it applies after all
+	if early.Err != nil {
+		t.Fatal(early.Err)
+	}
+	f.c.Hook = nil
+	if _, err := b.Sweep(f.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.all(l, 1); len(got) != 6 {
+		t.Errorf("the log has %d batches, want 6", len(got))
+	}
+	if len(f.keys("seg")) != 2 {
+		t.Error("an object that a late command refers to was swept")
+	}
 }

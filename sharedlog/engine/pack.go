@@ -413,7 +413,7 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 			e.bytes -= slot.Index().Chunks[i].Len
 		}
 		object := metadata.ObjectName{Kind: metadata.WALSlot, Creator: e.cfg.Incarnation, Number: slot.Seq()}.String()
-		if img.References(object) == 0 {
+		if img.References(object) == 0 && e.neverMoved(img, slot) {
 			keys = append(keys, e.prefix+"/"+object)
 		}
 	}
@@ -455,6 +455,19 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 	if err := e.cfg.Bucket.Delete(ctx, keys...); err != nil && ctx.Err() == nil {
 		e.cfg.Logger.Info("trimmed slots are left to the sweep", "object", keys[0], "err", err)
 	}
+}
+
+// neverMoved says that no stream in the slot was given to another broker since:
+// a hand-over may refer to the slot from within an index object, which only the
+// sweep reads.
+func (e *Engine) neverMoved(img *metadata.Image, slot *wal.Slot) bool {
+	for i := range slot.Index().Chunks {
+		c := &slot.Index().Chunks[i]
+		if p, ok := img.PartitionByStream(c.Stream); ok && (p.Owner != e.cfg.Incarnation || p.Epoch != c.Epoch) {
+			return false
+		}
+	}
+	return true
 }
 
 // maxPackedSlots bounds how many committed slots are kept as cache, because

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -82,46 +83,61 @@ func (p *proof) wait() <-chan struct{} {
 // ProvenSince says, without waiting, that a proof begun at or after t has
 // succeeded.
 func (e *Engine) ProvenSince(t time.Time) bool {
-	return e.FencedErr() == nil && e.proof.since(t)
+	return e.FencedErr() == nil && (e.proof.since(t) || !e.wal.Proven().Before(t))
 }
 
 // barrierPatience is how long a barrier may take; own slots may prove it sooner.
 const barrierPatience = time.Second
 
 // Prove returns nil as soon as ProvenSince(t) holds. It asks the quorum, one
-// barrier for all who wait; without a quorum a slot of ours may still do, until
-// ctx ends. An error means that there is no proof.
+// barrier for all who wait; without a quorum it puts a slot, an empty one if
+// need be. An error means that there is no proof.
 func (e *Engine) Prove(ctx context.Context, t time.Time) error {
-	var why error
 	for {
 		news := e.proof.wait()
 		if err := e.FencedErr(); err != nil {
 			return err
 		}
-		if e.proof.since(t) {
+		if e.ProvenSince(t) {
 			return nil
 		}
-		turn := e.proof.turn
-		var again <-chan time.Time
-		if why != nil { // asked for nothing just now
-			turn, again = nil, time.After(failureAge)
-		}
+		var err error
 		select {
-		case <-again:
-			why = nil
-		case turn <- struct{}{}:
-			if why = e.proof.recentFailure(); why == nil && !e.proof.since(t) {
-				why = e.barrier(ctx)
+		case e.proof.turn <- struct{}{}:
+			if !e.ProvenSince(t) {
+				err = e.seekProof(ctx)
 			}
 			<-e.proof.turn
 		case <-news:
 		case <-e.fenced:
 		case <-ctx.Done():
-			if why == nil {
-				why = ctx.Err()
-			}
-			return fmt.Errorf("no proof of ownership: %w: %w", commitlog.ErrUnavailable, why)
+			err = ctx.Err()
 		}
+		if err != nil {
+			return fmt.Errorf("no proof of ownership: %w", err)
+		}
+	}
+}
+
+// seekProof tries one way and then the other. Whoever holds the turn does it for
+// all.
+func (e *Engine) seekProof(ctx context.Context) error {
+	err := e.proof.recentFailure()
+	if err == nil {
+		err = e.barrier(ctx)
+	}
+	if err == nil || errors.Is(err, commitlog.ErrFenced) {
+		return err
+	}
+	slot, perr := e.wal.Prove()
+	if perr != nil {
+		return errors.Join(err, perr)
+	}
+	select {
+	case <-slot.Done():
+		return slot.Err()
+	case <-ctx.Done():
+		return errors.Join(err, ctx.Err())
 	}
 }
 
