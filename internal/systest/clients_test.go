@@ -5,6 +5,7 @@ package systest_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -277,5 +278,55 @@ func TestClientPython(t *testing.T) {
 				t.Errorf("output: %s", out)
 			}
 		})
+	}
+}
+
+// kgoSkips are the tests of kgo's own suite that need what Ponor does not serve.
+// Tests of share groups, KIP-848 groups, SCRAM and OAUTHBEARER skip themselves,
+// as ApiVersions or the environment does not have them.
+var kgoSkips = map[string]string{
+	"TestGroupETL": "needs groups",
+	"TestTxnEtl":   "needs groups and transactions",
+}
+
+// TestClientKgoSuite runs the integration tests that franz-go tests kgo with,
+// and with them its unit tests.
+func TestClientKgoSuite(t *testing.T) {
+	c := systest.Start(t, systest.Options{Extra: []string{"--auto-create-topics=true"}})
+	var skip []string
+	for _, name := range slices.Sorted(maps.Keys(kgoSkips)) {
+		skip = append(skip, "^"+name+"$")
+		t.Logf("not run: %s: %s", name, kgoSkips[name])
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-json", "-timeout", "4m", "-skip", strings.Join(skip, "|"), "github.com/twmb/franz-go/pkg/kgo")
+	cmd.Env = append(os.Environ(), "KGO_SEEDS="+c.Bootstrap(), "KGO_TEST_RF=3", "KGO_TEST_RECORDS=50000", "KGO_LOG_LEVEL=none")
+	out, err := cmd.CombinedOutput()
+	results := map[string][]string{} // by action
+	said := map[string]*strings.Builder{}
+	for line := range strings.Lines(string(out)) {
+		var e struct{ Action, Test, Output string }
+		if json.Unmarshal([]byte(line), &e) != nil {
+			t.Log(line)
+			continue
+		}
+		if said[e.Test] == nil {
+			said[e.Test] = &strings.Builder{}
+		}
+		said[e.Test].WriteString(e.Output)
+		if e.Test != "" {
+			results[e.Action] = append(results[e.Action], e.Test)
+		}
+	}
+	t.Logf("%d ran: %s", len(results["pass"])+len(results["fail"]), strings.Join(append(results["pass"], results["fail"]...), " "))
+	for _, name := range results["skip"] {
+		t.Logf("skipped: %s", said[name])
+	}
+	for _, name := range results["fail"] {
+		t.Errorf("%s failed:\n%s", name, said[name])
+	}
+	if err != nil || len(results["pass"]) == 0 {
+		t.Errorf("go test: %v\n%s", err, said[""])
 	}
 }

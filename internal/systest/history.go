@@ -26,6 +26,8 @@ type History struct {
 	mu         struct {
 		sync.Mutex
 		acked map[int32]map[int64]uint64 // partition, offset -> record number
+		last  map[int32]time.Time        // of the last acknowledgement
+		gaps  map[int32]time.Duration    // longest time between two of them
 		errs  []error
 	}
 	next   atomic.Uint64
@@ -60,12 +62,12 @@ func Produce(t testing.TB, c *Cluster, topic string, partitions int32, producers
 		t.Fatalf("create topic %s: %v", topic, err)
 	}
 	h := &History{Topic: topic, t: t, c: c, partitions: partitions}
-	h.mu.acked = map[int32]map[int64]uint64{}
+	h.mu.acked, h.mu.last, h.mu.gaps = map[int32]map[int64]uint64{}, map[int32]time.Time{}, map[int32]time.Duration{}
 	var run context.Context
 	run, h.cancel = context.WithCancel(context.Background())
 	for range producers {
 		cl := c.Client(kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.ProducerLinger(0),
-			kgo.MaxBufferedRecords(500), kgo.RecordRetries(1<<30), kgo.RecordDeliveryTimeout(3*time.Minute), kgo.ProduceRequestTimeout(3*time.Second), kgo.RetryTimeout(time.Minute))
+			kgo.MaxBufferedRecords(500), kgo.RecordRetries(1<<30), kgo.RecordDeliveryTimeout(3*time.Minute), kgo.ProduceRequestTimeout(2*time.Second), kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(time.Minute))
 		h.wg.Go(func() { h.load(run, cl) })
 	}
 	t.Cleanup(func() { h.cancel(); h.wg.Wait() })
@@ -91,6 +93,11 @@ func (h *History) load(ctx context.Context, cl *kgo.Client) {
 				h.mu.errs = append(h.mu.errs, fmt.Errorf("partition %d offset %d acknowledged for records %d and %d", r.Partition, r.Offset, old, n))
 			}
 			p[r.Offset] = n
+			now := time.Now()
+			if last, ok := h.mu.last[r.Partition]; ok {
+				h.mu.gaps[r.Partition] = max(h.mu.gaps[r.Partition], now.Sub(last))
+			}
+			h.mu.last[r.Partition] = now
 			h.Acked.Add(1)
 		})
 		if n%64 == 0 {
@@ -198,5 +205,5 @@ func (h *History) Check() {
 			h.t.Errorf("and %d more of partition %d", len(offsets)-1, p)
 		}
 	}
-	h.t.Logf("%d records read, %d acknowledged", total, h.Acked.Load())
+	h.t.Logf("%d records read, %d acknowledged, longest time without an acknowledgement per partition %v", total, h.Acked.Load(), h.mu.gaps)
 }
