@@ -15,11 +15,11 @@ import (
 )
 
 // grow packs many small runs of one stream.
-func (f *fixture) grow(l commitlog.Log, p metadata.Partition, packs int) [][]byte {
+func (f *fixture) grow(l commitlog.Log, p metadata.Partition, packs int, size func(int) int) [][]byte {
 	f.Helper()
 	var want [][]byte
-	for range packs {
-		want = append(want, f.fill(l, 1, 150)...)
+	for i := range packs {
+		want = append(want, f.fill(l, 1, size(i))...)
 		f.packed(p, l)
 	}
 	return want
@@ -28,18 +28,23 @@ func (f *fixture) grow(l commitlog.Log, p metadata.Partition, packs int) [][]byt
 // However often a stream was packed, few extents stay in the metadata, all of it
 // is readable, and trimming it lets the objects go.
 func TestExtentsStayFew(t *testing.T) {
-	for name, tune := range map[string]func(*sharedlog.Config){
-		"merging and folding": func(c *sharedlog.Config) { c.MaxExtents = 4 },
+	for name, c := range map[string]struct {
+		packs int
+		size  func(i int) int
+	}{
+		"small runs are merged": {300, func(int) int { return 150 }},
+		// Neighbours of different size are not worth merging; with enough of them
+		// the index gets leaves.
+		"runs are folded": {700, func(i int) int { return 150 + i%2*(70<<10) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			n := f.start(1, func(c *sharedlog.Config) {
-				c.PackAge, c.MaintainEvery, c.CacheBytes = time.Millisecond, time.Millisecond, 1
-				tune(c)
+				c.PackAge, c.MaintainEvery, c.CacheBytes, c.MaxExtents = time.Millisecond, time.Millisecond, 1, 4
 			})
 			p := f.topic(1, n)[0]
 			l := f.open(n, p)
-			want := f.grow(l, p, 300)
+			want := f.grow(l, p, c.packs, c.size)
 			f.until("few extents are left", func() bool {
 				now, _ := f.c.Image().PartitionByStream(p.Stream)
 				return len(now.Extents) <= 4

@@ -48,7 +48,8 @@ func New(cfg Config) (*Store, error) {
 // incarnation is fenced (the error wraps commitlog.ErrFenced) or Close.
 func (s *Store) Run(ctx context.Context) error { return s.engine.Run(ctx) }
 
-// Close makes what was appended durable, as far as ctx allows, and ends Run.
+// Close makes what was appended durable, as far as ctx allows, ends Run and gives
+// memory back; it must be called, also after a fence.
 // Logs answer commitlog.ErrClosed then. What is not packed stays in the WAL for
 // whoever seals it.
 func (s *Store) Close(ctx context.Context) error {

@@ -27,18 +27,18 @@ type Engine struct {
 	fencedOnce sync.Once
 	fenced     chan struct{} // closed once the incarnation is lost
 	fencedErr  atomic.Pointer[error]
-	stop       context.CancelFunc // ends Run
-	running    atomic.Bool
 
 	proof   proof
 	full    atomic.Bool   // unpacked WAL at its bound: push back
 	counter atomic.Uint64 // of our objects' names
 
-	kick  chan struct{} // packing may be due
-	tidy  chan struct{} // maintenance may be due
-	tasks sync.WaitGroup
+	kick chan struct{} // packing may be due
+	tidy chan struct{} // maintenance may be due
 
 	mu       sync.Mutex
+	stop     context.CancelFunc // ends Run
+	done     chan struct{}      // closed when Run has returned
+	closing  bool
 	lost     error // why nothing can be opened any more
 	streams  map[commitlog.StreamID]*streamState
 	unpacked []*wal.Slot // durable, in order, from the trim on
@@ -97,41 +97,50 @@ func prefix(cluster string, generation uint64) string {
 }
 
 // Run writes the WAL, packs, maintains and sweeps until ctx ends, the
-// incarnation is fenced (the error wraps commitlog.ErrFenced) or Close.
+// incarnation is fenced (the error wraps commitlog.ErrFenced) or Close. It is
+// called once.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	done := make(chan struct{})
+	defer close(done)
 	e.mu.Lock()
-	e.stop = cancel
+	closed := e.closing
+	e.stop, e.done = cancel, done
 	e.mu.Unlock()
-	e.running.Store(true)
+	if closed {
+		return fmt.Errorf("run engine of %s: %w", e.cfg.Incarnation, commitlog.ErrClosed)
+	}
+	var tasks sync.WaitGroup
 	for _, loop := range []func(context.Context){e.packLoop, e.maintainLoop, e.sweepLoop, e.reader.warmLoop, e.reader.warmLoop} {
-		e.tasks.Go(func() { loop(ctx) })
+		tasks.Go(func() { loop(ctx) })
 	}
 	err := e.wal.Run(ctx)
 	cancel()
-	e.tasks.Wait()
-	if err == nil && ctx.Err() == nil {
-		return nil
-	}
+	tasks.Wait()
 	e.lose(errors.Join(commitlog.ErrClosed, err))
+	e.endRound() // nobody packs any more: whoever waits for it shall look again
 	if p := e.fencedErr.Load(); p != nil {
 		return *p
 	}
 	return err
 }
 
-// Close makes what was appended durable as far as ctx allows and ends Run.
-// Unpacked data stays in the WAL, where whoever seals it finds it.
+// Close makes what was appended durable as far as ctx allows, ends Run and gives
+// memory back; it must be called, also after a fence. Unpacked data stays in the
+// WAL, where whoever seals it finds it.
 func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	e.closing = true
+	e.mu.Unlock()
 	err := e.wal.Close(ctx)
 	e.mu.Lock()
-	stop := e.stop
+	stop, done := e.stop, e.done
 	e.mu.Unlock()
 	if stop != nil {
 		stop()
+		<-done
 	}
-	e.tasks.Wait()
 	e.lose(fmt.Errorf("engine of %s: %w", e.cfg.Incarnation, commitlog.ErrClosed))
 	return err
 }
