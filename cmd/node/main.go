@@ -101,6 +101,6 @@ storage, so brokers keep nothing and partitions move without copying a byte.
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.AddCommand(newStart(), newDemo(), newTopic(), newProduce(), newConsume(),
-		newBench(), newCluster(), newConfig(), newVersion())
+		newBench(), newCluster(), newCheck(), newConfig(), newVersion())
 	return root
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ponor/sharedlog/objstore/s3"
 )
 
 // settings are everything a node is told from outside. The table below is the
@@ -57,7 +59,7 @@ func settingsTable() []setting {
 		{"controller-listen", "127.0.0.1:9192", "address for the metadata quorum and the cluster's own calls (controllers only)", setString(func(s *settings) *string { return &s.ControllerListen })},
 		{"controller-advertise", "", "address other nodes dial for the quorum; default: the controller-listen address", setString(func(s *settings) *string { return &s.ControllerAdvert })},
 		{"join", "", "controller addresses of the cluster, the same list on every node; empty for a single node", setList(func(s *settings) *[]string { return &s.Join })},
-		{"store", "", "where logs live, the same on every node: dir:///path (local disk or NFS mount) or mem: (single nodes, forgets everything); default for a single node: dir://<data-dir>/store", setString(func(s *settings) *string { return &s.Store })},
+		{"store", "", "where logs live, the same on every node: dir:///path (local disk or NFS mount), s3://bucket/prefix?region=name&endpoint=http://host:port (credentials from the environment, as for every AWS tool), or mem: (single nodes, forgets everything); default for a single node: dir://<data-dir>/store", setString(func(s *settings) *string { return &s.Store })},
 		{"data-dir", "ponor-data", "directory for the metadata quorum and local logs; brokers that are not controllers need none", setString(func(s *settings) *string { return &s.DataDir })},
 		{"zone", "", "availability zone of this node (Kafka's broker.rack)", setString(func(s *settings) *string { return &s.Zone })},
 		{"session-timeout", "3s", "a broker that is silent this long loses its partitions; short finds deaths sooner, long tolerates pauses", setDuration(func(s *settings) *time.Duration { return &s.SessionTimeout })},
@@ -210,7 +212,7 @@ func (s *settings) check() error {
 func (s *settings) checkStore() error {
 	if s.Store == "" {
 		if len(s.Join) > 1 || !s.controller() {
-			return usagef("store is not set: the nodes of a cluster share one, such as --store dir:///srv/ponor/store")
+			return usagef("store is not set: the nodes of a cluster share one, such as --store dir:///srv/ponor/store or --store s3://bucket/prefix")
 		}
 		abs, err := filepath.Abs(s.DataDir)
 		if err != nil {
@@ -231,8 +233,12 @@ func (s *settings) checkStore() error {
 		if u.Host != "" || !filepath.IsAbs(u.Path) {
 			return usagef("store %q: write an absolute path with three slashes, such as dir:///srv/ponor/store", s.Store)
 		}
+	case "s3":
+		if _, err := s3.Parse(s.Store); err != nil {
+			return usagef("%w", err)
+		}
 	default:
-		return usagef("store %q: unknown kind; use dir:///path or mem:", s.Store)
+		return usagef("store %q: unknown kind; %s", s.Store, storeKinds)
 	}
 	return nil
 }

@@ -69,6 +69,8 @@ func TestWrongSettingsSayWhatWhereAndWhatToDo(t *testing.T) {
 		{"no store in a cluster", "", []string{"--join", "a:1,b:1,c:1"}, []string{"--store dir:///"}},
 		{"relative store", "", []string{"--store", "dir://srv/x"}, []string{"three slashes"}},
 		{"unknown store", "", []string{"--store", "ftp://x"}, []string{"ftp://x", "dir:///"}},
+		{"s3 store without a bucket", "", []string{"--store", "s3:///x"}, []string{"names no bucket", "s3://bucket/prefix"}},
+		{"s3 store with a secret", "", []string{"--store", "s3://id:secret@b/x"}, []string{"AWS_SECRET_ACCESS_KEY"}},
 		{"even quorum", "", []string{"--join", "a:1,b:1", "--store", "dir:///s"}, []string{"2 controllers", "1, 3 or 5"}},
 		{"unknown role", "", []string{"--roles", "broker,observer"}, []string{"observer"}},
 		{"broker without join", "", []string{"--roles", "broker", "--store", "dir:///s"}, []string{"--join"}},
