@@ -5,6 +5,7 @@ import (
 
 	"ponor/commitlog/logtest"
 	"ponor/sharedlog/objstore/dir"
+	"ponor/sharedlog/sharedlogtest"
 )
 
 // The contract over a directory store, fsync and all.
@@ -17,6 +18,6 @@ func TestContractDir(t *testing.T) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		return newWorld(tb, b, nil)
+		return sharedlogtest.NewWorld(tb, b, nil)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"ponor/sharedlog"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/fault"
+	"ponor/sharedlog/sharedlogtest"
 )
 
 // grow packs many small runs of one stream.
@@ -116,7 +117,7 @@ func TestTrimKeepsState(t *testing.T) {
 // Damage anywhere is found and named, never served; what is intact still reads.
 func TestDamageIsNeverServed(t *testing.T) {
 	damage := map[string]func(f *fixture, key string, pos int64) error{
-		"bit flip": func(f *fixture, key string, pos int64) error { return flip(f.ctx(), f.raw, key, pos+70) },
+		"bit flip": func(f *fixture, key string, pos int64) error { return sharedlogtest.Flip(f.ctx(), f.raw, key, pos+70) },
 		"truncated": func(f *fixture, key string, pos int64) error {
 			body := make([]byte, pos+70)
 			if _, err := f.raw.GetRange(f.ctx(), key, 0, body); err != nil {
@@ -145,7 +146,7 @@ func TestDamageIsNeverServed(t *testing.T) {
 				}
 				l = f.open(m, p)
 				const bad = 77
-				key, pos, err := locate(f.ctx(), f.c, f.raw, p.Stream, bad)
+				key, pos, err := sharedlogtest.Locate(f.ctx(), f.c, f.raw, p.Stream, bad)
 				if err != nil {
 					t.Fatal(err)
 				}
