@@ -1,4 +1,4 @@
-package sharedlog_test
+package sharedlogtest
 
 import (
 	"context"
@@ -8,12 +8,11 @@ import (
 	"ponor/metadata"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/segment"
-	"ponor/sharedlog/sharedlogtest"
 )
 
-// locate finds the object and position of the batch with an offset, with no code
+// Locate finds the object and position of the batch with an offset, with no code
 // of the engine.
-func locate(ctx context.Context, c *sharedlogtest.Cluster, b objstore.Bucket, id commitlog.StreamID, o commitlog.Offset) (string, int64, error) {
+func Locate(ctx context.Context, c *Cluster, b objstore.Bucket, id commitlog.StreamID, o commitlog.Offset) (string, int64, error) {
 	p, _ := c.Image().PartitionByStream(id)
 	list := p.Extents
 	for {
