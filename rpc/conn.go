@@ -17,7 +17,7 @@ import (
 
 // readBuffer is what a connection owns while idle. Most requests that are not
 // Produce fit, so that they cost one read.
-const readBuffer = 512
+const readBuffer = 256
 
 // errPeerClosed is the ordinary end of a connection.
 var errPeerClosed = errors.New("peer closed")
@@ -46,16 +46,14 @@ type Conn struct {
 	mutedUntil    atomic.Int64 // clock reading, KIP-219
 	greeted       atomic.Bool  // a complete request was read
 	authenticated atomic.Bool
-	retire        atomic.Bool // the ordered goroutine should leave if idle
 
-	work    chan struct{} // to the ordered goroutine: the queue has changed
 	room    chan struct{} // to the reading goroutine: a request was finished
 	ordered sync.WaitGroup
 	out     writer // owned by the ordered goroutine
 
 	mu       sync.Mutex
 	queue    []*call
-	running  bool // the ordered goroutine exists
+	running  bool // an ordered goroutine is lent to the connection
 	cause    error
 	software Software
 	values   map[any]any
@@ -80,9 +78,11 @@ type call struct {
 func newConn(ctx context.Context, s *Server, nc net.Conn) *Conn {
 	c := &Conn{
 		srv: s, nc: nc, id: s.lastID.Add(1), opened: s.clock(),
-		work: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		room: make(chan struct{}, 1),
 	}
-	c.ctx, c.cancel = context.WithCancel(ctx)
+	// The end of ctx reaches the connection by way of serve, as a cause; being
+	// a child of ctx too would cost every connection an entry in its table.
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	c.br = bufio.NewReaderSize(nc, readBuffer)
 	c.active.Store(c.opened)
 	c.out.init(c)

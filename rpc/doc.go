@@ -37,9 +37,10 @@
 //
 // # Goroutines
 //
-// A connection has one reading goroutine and, while it is busy, one ordered
-// goroutine that handles and writes. The ordered goroutine leaves after a
-// while without work, so that an idle connection costs one stack. No mutex
+// A connection has one reading goroutine and, while it has requests to handle,
+// one ordered goroutine that decodes, handles and writes. Ordered goroutines are
+// lent by the server, which keeps a few, so that an idle connection costs one
+// stack, and a small one: what the reading goroutine does is shallow. No mutex
 // is held across a wait or I/O, so the package runs inside testing/synctest
 // with in-memory connections.
 //

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/semaphore"
 )
 
 const (
@@ -70,8 +71,8 @@ func (c *Conn) next() (*call, error) {
 		return nil, err
 	}
 	q := &call{route: r, size: h.size + 4, charge: frameCost(h.size), budget: c.srv.budget(h.size)}
-	if err := q.budget.Acquire(c.ctx, q.charge); err != nil {
-		return nil, c.reason()
+	if err := c.acquire(q.budget, q.charge); err != nil {
+		return nil, err
 	}
 	c.inflight.Add(1)
 	c.bytes.Add(q.charge)
@@ -123,7 +124,9 @@ func (c *Conn) fill(b []byte) error {
 	return nil
 }
 
-// begin parses and decodes a request and runs its Begin.
+// begin parses a request's header and runs its Begin. Bodies that need not be
+// decoded for that are decoded by the ordered goroutine: it is deep work, and
+// the reading goroutine keeps its stack while the connection is idle.
 func (c *Conn) begin(q *call) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -135,32 +138,34 @@ func (c *Conn) begin(q *call) (err error) {
 		return fmt.Errorf("parse %s header: %w", q.route.name, err)
 	}
 	q.Unsupported = !q.route.serves(q.Version)
-	switch {
-	case q.Unsupported:
+	q.Raw = body
+	if q.Unsupported {
 		// The body's layout is unknown; the reply is version 0 (KIP-511).
-		q.Body, q.Raw = &kmsg.ApiVersionsRequest{}, body
-	case q.route.Raw:
-		q.Raw = body
-	default:
-		if err := c.decode(q, body); err != nil {
+		q.Body = &kmsg.ApiVersionsRequest{}
+	}
+	c.greeted.Store(true)
+	if q.route.Begin == nil {
+		return nil
+	}
+	if !q.route.Raw {
+		if err := c.decode(q); err != nil {
 			return fmt.Errorf("decode %s version %d: %w", q.route.name, q.Version, err)
 		}
 	}
-	c.greeted.Store(true)
-	if q.route.Begin != nil {
-		q.next = q.route.Begin(c.ctx, &q.Request)
-	}
+	q.next = q.route.Begin(c.ctx, &q.Request)
 	return nil
 }
 
 // decode turns the body into a kmsg request after weighing it (R3).
-func (c *Conn) decode(q *call, body []byte) error {
+func (c *Conn) decode(q *call) error {
+	body := q.Raw
+	q.Raw = nil
 	cost, err := q.route.layout(q.Version).weigh(body, decodeLimit(q.route.Limit))
 	if err != nil {
 		return err
 	}
-	if err := c.srv.decoded.Acquire(c.ctx, cost); err != nil {
-		return c.reason()
+	if err := c.acquire(c.srv.decoded, cost); err != nil {
+		return err
 	}
 	q.decoded = cost
 	q.Body = kmsg.RequestForKey(q.Key)
@@ -172,6 +177,18 @@ func (c *Conn) decode(q *call, body []byte) error {
 		c.mu.Lock()
 		c.software = Software{Name: shorten(v.ClientSoftwareName), Version: shorten(v.ClientSoftwareVersion)}
 		c.mu.Unlock()
+	}
+	return nil
+}
+
+// acquire takes n bytes from a budget and waits for them if it must, as long as
+// the connection lives.
+func (c *Conn) acquire(budget *semaphore.Weighted, n int64) error {
+	if budget.TryAcquire(n) { // without a wait there is no need of a Done channel
+		return nil
+	}
+	if err := budget.Acquire(c.ctx, n); err != nil {
+		return c.reason()
 	}
 	return nil
 }

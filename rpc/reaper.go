@@ -13,16 +13,12 @@ var (
 	errWriteSlow = errors.New("peer does not read its replies")
 )
 
-// retireAfter is how long an ordered goroutine stays without work. It saves
-// growing a new stack for each request of a busy connection.
-const retireAfter = 2 * time.Second
-
 // reap closes connections that overstayed one of the limits. One ticker for all
 // connections instead of deadlines saves two timer operations per request; the
 // price is that a limit is kept only to a quarter of the shortest one. It ends
 // with the last connection, so that an idle server has no timer.
 func (s *Server) reap() {
-	tick := min(s.cfg.IdleTimeout, s.cfg.HandshakeTimeout, s.cfg.ReadStall, s.cfg.WriteStall, retireAfter) / 4
+	tick := min(s.cfg.IdleTimeout, s.cfg.HandshakeTimeout, s.cfg.ReadStall, s.cfg.WriteStall) / 4
 	t := time.NewTicker(max(tick, time.Millisecond))
 	defer t.Stop()
 	var conns []*Conn
@@ -36,6 +32,7 @@ func (s *Server) reap() {
 		if len(s.open) == 0 {
 			s.reaping = false
 			s.mu.Unlock()
+			s.workers.trim(true)
 			return
 		}
 		conns = conns[:0]
@@ -43,6 +40,7 @@ func (s *Server) reap() {
 			conns = append(conns, c)
 		}
 		s.mu.Unlock()
+		s.workers.trim(false)
 		now := s.clock()
 		for _, c := range conns {
 			if err := c.overdue(now); err != nil {
@@ -67,9 +65,6 @@ func (c *Conn) overdue(now int64) error {
 		return errHandshake
 	case idle && since(c.active.Load(), cfg.IdleTimeout):
 		return errIdle
-	case idle && since(c.active.Load(), retireAfter):
-		c.retire.Store(true)
-		signal(c.work)
 	}
 	return nil
 }

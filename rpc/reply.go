@@ -1,8 +1,11 @@
 package rpc
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
-// enqueue hands a call to the ordered goroutine, starting it if need be.
+// enqueue hands a call to the ordered goroutine, having one lent if need be.
 func (c *Conn) enqueue(q *call) {
 	c.mu.Lock()
 	c.queue = append(c.queue, q)
@@ -10,49 +13,33 @@ func (c *Conn) enqueue(q *call) {
 	c.running = true
 	c.mu.Unlock()
 	if start {
-		c.retire.Store(false)
-		c.ordered.Go(c.run)
-		return
+		c.srv.workers.lend(c)
 	}
-	signal(c.work)
 }
 
-// run is the ordered goroutine: it handles and answers one call after another,
-// and leaves when the connection ended or was idle for long.
+// run is the ordered goroutine: it handles and answers one call after another
+// and leaves when there is none.
 func (c *Conn) run() {
-	for {
-		q, running := c.dequeue()
-		switch {
-		case q != nil:
-			c.handle(q)
-		case !running:
-			return
-		default:
-			select {
-			case <-c.work:
-			case <-c.ctx.Done():
-			}
-		}
+	for q := c.dequeue(); q != nil; q = c.dequeue() {
+		c.handle(q)
 	}
 }
 
-// dequeue returns the next call, or whether the goroutine should go on.
-func (c *Conn) dequeue() (*call, bool) {
+// dequeue returns the next call. When it returns nil the ordered goroutine
+// belongs to the connection no longer.
+func (c *Conn) dequeue() *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.queue) == 0 {
-		if c.ctx.Err() != nil || c.retire.Load() {
-			c.queue, c.running = nil, false
-			return nil, false
-		}
-		return nil, true
+		c.running = false
+		return nil
 	}
 	q := c.queue[0]
 	c.queue[0] = nil
 	if c.queue = c.queue[1:]; len(c.queue) == 0 {
 		c.queue = nil
 	}
-	return q, true
+	return q
 }
 
 // handle runs one call to its end. On a connection that ended, what was begun
@@ -91,7 +78,7 @@ func (c *Conn) handle(q *call) {
 	}
 }
 
-// respond calls the handler and survives it.
+// respond decodes what is not decoded yet, calls the handler and survives both.
 func (c *Conn) respond(q *call) (resp Response) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -101,6 +88,11 @@ func (c *Conn) respond(q *call) (resp Response) {
 	if q.next != nil {
 		return q.next(c.ctx)
 	}
+	if !q.Unsupported && !q.route.Raw {
+		if err := c.decode(q); err != nil {
+			return Response{CloseErr: fmt.Errorf("decode %s version %d: %w", q.route.name, q.Version, err)}
+		}
+	}
 	return q.route.Handle(c.ctx, &q.Request)
 }
 
@@ -109,9 +101,8 @@ func (c *Conn) respond(q *call) (resp Response) {
 func (c *Conn) release(q *call) {
 	if q.route.Raw {
 		freeFrame(q.frame)
-		q.Raw = nil
 	}
-	q.frame = nil
+	q.frame, q.Raw = nil, nil
 	q.budget.Release(q.charge)
 	if q.decoded > 0 {
 		c.srv.decoded.Release(q.decoded)

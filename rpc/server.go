@@ -125,6 +125,7 @@ type Server struct {
 	large   *semaphore.Weighted // three quarters of MemoryBudget
 	small   *semaphore.Weighted // the rest
 	decoded *semaphore.Weighted // DecodeBudget
+	workers workers
 	start   time.Time
 	lastID  atomic.Uint64
 
@@ -263,6 +264,7 @@ func (s *Server) Close() {
 func (s *Server) stopReaper() {
 	s.endOnce.Do(func() { close(s.ended) })
 	s.reapers.Wait()
+	s.workers.close()
 }
 
 // Draining is closed when Shutdown or Close begins, so that handlers in a long
