@@ -40,7 +40,7 @@ func (b *Broker) apiVersions(_ context.Context, c call, req *kmsg.ApiVersionsReq
 	if c.Unsupported {
 		resp.Version = 0
 		resp.ErrorCode = kerr.UnsupportedVersion.Code
-		b.listAPIs(resp)
+		resp.ApiKeys = b.advertised
 		return resp
 	}
 	img := b.image()
@@ -48,7 +48,7 @@ func (b *Broker) apiVersions(_ context.Context, c call, req *kmsg.ApiVersionsReq
 		resp.ErrorCode = codeOf(err)
 		return resp
 	}
-	b.listAPIs(resp)
+	resp.ApiKeys = b.advertised
 	if req.Version >= 3 {
 		listFeatures(resp, img)
 	}
@@ -90,15 +90,19 @@ func softwareName(s string) bool {
 	return s != ""
 }
 
-func (b *Broker) listAPIs(resp *kmsg.ApiVersionsResponse) {
-	for _, row := range table(b.cfg) {
+// advertise lists the API table as clients are told. All responses share the
+// list: every connection asks for it first.
+func advertise(rows []api) []kmsg.ApiVersionsResponseApiKey {
+	keys := make([]kmsg.ApiVersionsResponseApiKey, 0, len(rows))
+	for _, row := range rows {
 		key := kmsg.NewApiVersionsResponseApiKey()
 		key.ApiKey, key.MinVersion, key.MaxVersion = row.key, row.min, row.max
 		if row.advertiseZero {
 			key.MinVersion = 0
 		}
-		resp.ApiKeys = append(resp.ApiKeys, key)
+		keys = append(keys, key)
 	}
+	return keys
 }
 
 // listFeatures shows supported and finalized features. The epoch is the index

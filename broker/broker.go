@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"ponor/controller"
 	"ponor/metadata"
 	"ponor/partition"
@@ -120,18 +122,19 @@ func (c Config) withDefaults() Config {
 // Broker answers Kafka requests. It is safe for concurrent use; its only state
 // is the cache of fetch sessions, which has its own lock, and pools of memory.
 type Broker struct {
-	cfg      Config
-	log      *slog.Logger
-	sessions *sessionCache
-	produces sync.Pool // of *produceCall
-	fetches  sync.Pool // of *fetchCall
+	cfg        Config
+	log        *slog.Logger
+	sessions   *sessionCache
+	advertised []kmsg.ApiVersionsResponseApiKey // never changed
+	produces   sync.Pool                        // of *produceCall
+	fetches    sync.Pool                        // of *fetchCall
 }
 
 // New returns a Broker over the node's parts. It starts nothing and needs no
 // Close.
 func New(cfg Config) *Broker {
 	cfg = cfg.withDefaults()
-	b := &Broker{cfg: cfg, log: cfg.Logger, sessions: newSessionCache(cfg.FetchSessions)}
+	b := &Broker{cfg: cfg, log: cfg.Logger, sessions: newSessionCache(cfg.FetchSessions), advertised: advertise(table(cfg))}
 	b.produces.New = func() any { return b.newProduceCall() }
 	b.fetches.New = func() any { return b.newFetchCall() }
 	return b
