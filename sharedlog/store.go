@@ -82,6 +82,12 @@ func (s *Store) ProvenSince(t time.Time) bool { return s.engine.ProvenSince(t) }
 // be. An error means that there is no proof until ctx ended.
 func (s *Store) Prove(ctx context.Context, t time.Time) error { return s.engine.Prove(ctx, t) }
 
+// Flip hands the logs of streams to other incarnations without copying; see
+// engine.Flip.
+func (s *Store) Flip(ctx context.Context, streams []*metadatapb.FlipStream, freeze func()) []error {
+	return s.engine.Flip(ctx, streams, freeze)
+}
+
 // Stats are numbers for metrics.
 func (s *Store) Stats() engine.Stats { return s.engine.Stats() }
 

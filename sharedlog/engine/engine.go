@@ -27,10 +27,16 @@ type Engine struct {
 	fencedOnce sync.Once
 	fenced     chan struct{} // closed once the incarnation is lost
 	fencedErr  atomic.Pointer[error]
+	life       context.Context // ends when everything is lost
+	end        context.CancelFunc
 
 	proof   proof
 	full    atomic.Bool   // unpacked WAL at its bound: push back
 	counter atomic.Uint64 // of our objects' names
+
+	// ledger holds a token while a command that moves committed ends is planned
+	// or without outcome: flips and packs plan from where the last one ended.
+	ledger chan struct{}
 
 	kick chan struct{} // packing may be due
 	tidy chan struct{} // maintenance may be due
@@ -69,6 +75,7 @@ func New(cfg Config) (*Engine, error) {
 		cfg: cfg, clusterID: img.ClusterID(), gen: w.Generation,
 		prefix:  prefix(img.ClusterID(), w.Generation),
 		fenced:  make(chan struct{}),
+		ledger:  make(chan struct{}, 1),
 		kick:    make(chan struct{}, 1),
 		tidy:    make(chan struct{}, 1),
 		streams: make(map[commitlog.StreamID]*streamState),
@@ -87,6 +94,7 @@ func New(cfg Config) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
+	e.life, e.end = context.WithCancel(context.Background())
 	e.reader = newReader(e)
 	e.proof.turn = make(chan struct{}, 1)
 	return e, nil
@@ -180,6 +188,7 @@ func (e *Engine) fence(err error) {
 // lose fails every stream with err, those opened from now on too; the first
 // reason stays.
 func (e *Engine) lose(err error) {
+	e.end()
 	e.mu.Lock()
 	if e.lost == nil {
 		e.lost = err

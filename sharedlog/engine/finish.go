@@ -56,7 +56,9 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 		s.mu.Lock()
 		s.check = checkpoint{}
 		if ps.folded && len(ps.check) <= maxKeptCheckpoint {
-			s.check = checkpoint{valid: true, bytes: ps.check, end: s.committed}
+			// Of its own end, which is not the committed one if the stream went to
+			// another broker and came back since.
+			s.check = checkpoint{valid: true, bytes: ps.check, end: ps.runs[len(ps.runs)-1].end}
 		}
 		s.mu.Unlock()
 		s.detach(nil)

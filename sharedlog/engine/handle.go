@@ -15,6 +15,8 @@ type handle struct {
 	epoch commitlog.Epoch
 	opts  stream.OpenOptions
 	err   error // under s.mu: why it does not serve any more
+	// frozen: a flip is under way, nothing may be appended (cmd-2). Under s.mu.
+	frozen bool
 	// found is what Open recovered, until Recovered takes it. Under s.mu.
 	found *commitlog.Recovery
 }
@@ -50,6 +52,9 @@ func (h *handle) Append(batch commitlog.Batch) (commitlog.Commit, error) {
 	defer s.mu.Unlock()
 	if h.err != nil {
 		return commitlog.Commit{}, h.err
+	}
+	if h.frozen {
+		return commitlog.Commit{}, fmt.Errorf("stream %d is being handed over: %w", s.id, commitlog.ErrBackpressure)
 	}
 	if s.e.full.Load() {
 		return commitlog.Commit{}, fmt.Errorf("unpacked WAL is at its bound: %w", commitlog.ErrBackpressure)

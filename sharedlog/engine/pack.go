@@ -164,7 +164,12 @@ func (e *Engine) pack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.commitPack(ctx, streams, slots[n-1].Seq()+1); err != nil {
+	if err := e.takeLedger(ctx); err != nil {
+		return err
+	}
+	err = e.commitPack(ctx, streams, slots[n-1].Seq()+1)
+	e.leaveLedger()
+	if err != nil {
 		return err
 	}
 	e.finishPack(ctx, streams, n)
