@@ -37,6 +37,11 @@ SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 		if err != nil {
 			return err
 		}
+		stopDebug, err := serveDebug(cmd.Context(), set.DebugListen, log)
+		if err != nil {
+			return err
+		}
+		defer stopDebug()
 		bucket, err := openStore(cmd.Context(), set.Store, fmt.Sprint("node-", set.NodeID), log)
 		if err != nil {
 			return err
