@@ -68,6 +68,10 @@ type Config struct {
 	CacheBytes, WALBudget int64
 	// MaxConns bounds client connections; default see rpc.ServerConfig.
 	MaxConns int
+	// TuneLogs and TuneController may change what no other field does, just
+	// before use; nil changes nothing. The simulation shortens periods with them.
+	TuneLogs       func(*sharedlog.Config)
+	TuneController func(*controller.Config)
 	// AutoCreateTopics and DefaultPartitions are Kafka's
 	// auto.create.topics.enable and num.partitions.
 	AutoCreateTopics  bool
@@ -104,6 +108,9 @@ func New(cfg Config) (*Node, error) {
 	}
 	if cfg.DataDir != "" && cfg.Quorum != nil {
 		c.DataDir = filepath.Join(cfg.DataDir, "metadata")
+	}
+	if cfg.TuneController != nil {
+		cfg.TuneController(&c)
 	}
 	var err error
 	if n.ctl, err = controller.New(c); err != nil {
@@ -304,8 +311,12 @@ func (n *Node) host(ctx context.Context, endpoint metadata.Endpoint) error {
 // live is the life of one incarnation.
 func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	fenced := n.ctl.Fenced()
-	shared, err := sharedlog.New(sharedlog.Config{Bucket: n.cfg.Bucket, Meta: n.ctl, Incarnation: inc,
-		CacheBytes: n.cfg.CacheBytes, Budget: n.cfg.WALBudget, Logger: n.log})
+	logs := sharedlog.Config{Bucket: n.cfg.Bucket, Meta: n.ctl, Incarnation: inc,
+		CacheBytes: n.cfg.CacheBytes, Budget: n.cfg.WALBudget, Logger: n.log}
+	if n.cfg.TuneLogs != nil {
+		n.cfg.TuneLogs(&logs)
+	}
+	shared, err := sharedlog.New(logs)
 	if err != nil {
 		return fmt.Errorf("open shared logs: %w", err)
 	}
