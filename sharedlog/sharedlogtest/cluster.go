@@ -219,6 +219,10 @@ func (m *Meta) Cut(cut bool) {
 	m.cut = cut
 }
 
+// CutLocked is Cut(true) for a Hook, which runs during one of the broker's own
+// submissions.
+func (m *Meta) CutLocked() { m.cut = true }
+
 func (m *Meta) isCut() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

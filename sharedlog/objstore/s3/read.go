@@ -62,10 +62,18 @@ func (s span) header() string {
 
 // get reads a span into dst and returns how much that was and the size of the
 // whole object.
-func (b *Bucket) get(ctx context.Context, key string, s span, dst []byte) (int, int64, error) {
+func (b *Bucket) get(ctx context.Context, key string, s span, dst []byte) (n int, size int64, err error) {
 	if err := objstore.CheckKey(key); err != nil {
 		return 0, 0, err
 	}
+	err = repeat(ctx, func() error {
+		n, size, err = b.getOnce(ctx, key, s, dst)
+		return err
+	})
+	return n, size, err
+}
+
+func (b *Bucket) getOnce(ctx context.Context, key string, s span, dst []byte) (int, int64, error) {
 	attempt, cancel := b.attempt(ctx, s.n)
 	defer cancel()
 	out, err := b.client.GetObject(attempt, &sdk.GetObjectInput{
@@ -142,13 +150,20 @@ func (b *Bucket) Head(ctx context.Context, key string) (objstore.Info, error) {
 	if err := objstore.CheckKey(key); err != nil {
 		return objstore.Info{}, err
 	}
-	attempt, cancel := b.attempt(ctx, 0)
-	defer cancel()
-	out, err := b.client.HeadObject(attempt, &sdk.HeadObjectInput{Bucket: &b.where.Bucket, Key: aws.String(b.prefix + key)})
+	info := objstore.Info{Key: key}
+	err := repeat(ctx, func() error {
+		attempt, cancel := b.attempt(ctx, 0)
+		defer cancel()
+		out, err := b.client.HeadObject(attempt, &sdk.HeadObjectInput{Bucket: &b.where.Bucket, Key: aws.String(b.prefix + key)})
+		if err == nil {
+			info.Size = aws.ToInt64(out.ContentLength)
+		}
+		return b.done(ctx, attempt, "head", key, b.classify(err, false, true))
+	})
 	if err != nil {
-		return objstore.Info{}, b.done(ctx, attempt, "head", key, b.classify(err, false, true))
+		return objstore.Info{}, err
 	}
-	return objstore.Info{Key: key, Size: aws.ToInt64(out.ContentLength)}, nil
+	return info, nil
 }
 
 // List implements objstore.Bucket, a thousand objects a request.
@@ -186,9 +201,12 @@ func (b *Bucket) List(ctx context.Context, prefix, startAfter string, fn func(ob
 	}
 }
 
-func (b *Bucket) page(ctx context.Context, in *sdk.ListObjectsV2Input) (*sdk.ListObjectsV2Output, error) {
-	attempt, cancel := b.attempt(ctx, 1<<20) // a thousand entries take longer than one object
-	defer cancel()
-	out, err := b.client.ListObjectsV2(attempt, in)
-	return out, b.done(ctx, attempt, "list", aws.ToString(in.Prefix), b.classify(err, false, false))
+func (b *Bucket) page(ctx context.Context, in *sdk.ListObjectsV2Input) (out *sdk.ListObjectsV2Output, err error) {
+	err = repeat(ctx, func() error {
+		attempt, cancel := b.attempt(ctx, 1<<20) // a thousand entries take longer than one object
+		defer cancel()
+		out, err = b.client.ListObjectsV2(attempt, in)
+		return b.done(ctx, attempt, "list", aws.ToString(in.Prefix), b.classify(err, false, false))
+	})
+	return out, err
 }

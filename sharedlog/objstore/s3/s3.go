@@ -1,10 +1,12 @@
 // Package s3 is a Bucket on Amazon S3 and servers that speak its protocol. It
 // is the only package that knows the AWS library.
 //
-// One call is one request, and the library retries nothing: only the caller
-// knows that a create whose answer got lost may have been applied, and how to
-// tell its own object from another's. The one exception is "conflict" (409),
-// which says that a create was not applied because another was going on.
+// A put is one request, and the library retries nothing: only the caller knows
+// that a create whose answer got lost may have been applied, and how to tell its
+// own object from another's. The one exception is "conflict" (409), which says
+// that a create was not applied because another was going on. What can be
+// repeated without harm (reads, lists, deletes) is tried three times: S3 breaks
+// a connection or answers 503 now and then on its best days.
 //
 // What the store must do that some servers do not: If-None-Match: * on PUT, and
 // listings in byte order. objstore.Probe finds out.
@@ -92,20 +94,44 @@ func (b *Bucket) attempt(ctx context.Context, bytes int64) (context.Context, con
 	return context.WithTimeout(ctx, b.opts.Timeout+time.Duration(float64(bytes)/(1<<20)*float64(b.opts.TimeoutPerMiB)))
 }
 
+// maxTries is how often what can be repeated is tried.
+const maxTries = 3
+
+// repeat calls f until it succeeds, gets an answer that stands, or has had its
+// tries. f's outcome must not depend on how often it is applied.
+func repeat(ctx context.Context, f func() error) error {
+	for tries := 1; ; tries++ {
+		err := f()
+		if err == nil || tries == maxTries || outOfRange(err) || errors.Is(err, objstore.ErrNotFound) || errors.Is(err, objstore.ErrRefused) {
+			return err
+		}
+		if pause(ctx, tries) != nil {
+			return err
+		}
+	}
+}
+
+// pause waits 20 to 40 ms, twice that for the next try, and so on.
+func pause(ctx context.Context, tries int) error {
+	t := time.NewTimer(time.Duration(20+rand.IntN(20)) * time.Millisecond << (tries - 1))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // maxConflicts is how often a create is sent again after a conflict before the
 // caller is told.
 const maxConflicts = 5
 
 // PutNew implements objstore.Bucket.
 func (b *Bucket) PutNew(ctx context.Context, key string, body objstore.Body) error {
-	for conflicts := 0; ; conflicts++ {
+	for tries := 1; ; tries++ {
 		err := b.put(ctx, key, body, true)
-		if !errors.Is(err, errConflict) || conflicts == maxConflicts {
-			return err
-		}
-		select {
-		case <-time.After(time.Duration(10+rand.IntN(20)) * time.Millisecond << conflicts):
-		case <-ctx.Done():
+		if !errors.Is(err, errConflict) || tries > maxConflicts || pause(ctx, tries) != nil {
 			return err
 		}
 	}
@@ -157,7 +183,7 @@ func (b *Bucket) Delete(ctx context.Context, keys ...string) error {
 	for len(keys) > 0 {
 		some := keys[:min(len(keys), maxDelete)]
 		keys = keys[len(some):]
-		if err := b.deleteSome(ctx, some); err != nil {
+		if err := repeat(ctx, func() error { return b.deleteSome(ctx, some) }); err != nil {
 			return err
 		}
 	}
