@@ -1,0 +1,188 @@
+package model
+
+import (
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"time"
+)
+
+// Report is what came of an exploration or of walks.
+type Report struct {
+	World       string
+	States      int // distinct ones; of walks: steps made
+	Transitions int
+	Depth       int // steps to the farthest state, or to the violation
+	Images      int // distinct images
+	Applied     int // distinct (image, command) pairs given to Apply
+	Complete    bool
+	Elapsed     time.Duration
+	Checks      [propertyCount]int // how often each property had something to check
+	Steps       [stepKinds]int     // how often each kind of step was made
+	Rested      int                // states brought to rest
+	Violation   *Violation
+	Trace       []string
+}
+
+// String is the report in a few lines.
+func (r *Report) String() string {
+	var b strings.Builder
+	how := "exhausted"
+	if !r.Complete {
+		how = "cut off"
+	}
+	fmt.Fprintf(&b, "%-12s %9d states, %10d steps, depth %2d, %6d images, %7d applied, %5d rested, %s in %s", r.World, r.States, r.Transitions, r.Depth, r.Images, r.Applied, r.Rested, how, r.Elapsed.Round(time.Millisecond))
+	if r.Violation != nil {
+		fmt.Fprintf(&b, "\n  VIOLATION %s", r.Violation)
+		for i, s := range r.Trace {
+			fmt.Fprintf(&b, "\n  %3d  %s", i+1, s)
+		}
+	}
+	return b.String()
+}
+
+// seenSet is a set of hashes of states, open addressing.
+type seenSet struct {
+	table []uint64
+	n     int
+}
+
+// add says whether h is new.
+func (s *seenSet) add(h uint64) bool {
+	if 4*s.n >= 3*len(s.table) {
+		old := s.table
+		s.table = make([]uint64, max(1<<12, 2*len(old)))
+		s.n = 0
+		for _, o := range old {
+			if o != 0 {
+				s.add(o)
+			}
+		}
+	}
+	h = max(h, 1)
+	for i := h & uint64(len(s.table)-1); ; i = (i + 1) & uint64(len(s.table)-1) {
+		switch s.table[i] {
+		case h:
+			return false
+		case 0:
+			s.table[i] = h
+			s.n++
+			return true
+		}
+	}
+}
+
+// explorer is one breadth-first exploration.
+type explorer struct {
+	m     *Model
+	steps []Step
+	seed  maphash.Seed
+	seen  seenSet
+	// How every state was first reached: from which one and by which step.
+	parent []uint32
+	via    []uint16
+	report Report
+}
+
+// Explore visits the states of a world breadth first, so that a violation is
+// found in the fewest steps. States are told apart by a 64-bit hash: among 10
+// million the chance that two share one is below one in 100,000.
+func Explore(cfg Config, mutation Mutation) (*Report, error) {
+	m, err := New(cfg, mutation)
+	if err != nil {
+		return nil, err
+	}
+	first, err := m.initial()
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	e := &explorer{m: m, steps: m.steps(), seed: maphash.MakeSeed()}
+	e.report.World = cfg.Name
+	e.seen.add(maphash.Comparable(e.seed, first))
+	e.parent, e.via = append(e.parent, 0), append(e.via, 0)
+	level, from := []State{first}, 0
+	for len(level) > 0 && e.report.Violation == nil {
+		if cfg.DepthLimit > 0 && e.report.Depth >= cfg.DepthLimit || cfg.StateLimit > 0 && len(e.parent) >= cfg.StateLimit {
+			break
+		}
+		var next []State
+		for i := range level {
+			if next, err = e.expand(&level[i], from+i, next); err != nil {
+				return nil, err
+			}
+			if e.report.Violation != nil {
+				break
+			}
+		}
+		from += len(level)
+		level = next
+		if len(level) > 0 {
+			e.report.Depth++
+		}
+	}
+	e.report.Complete = len(level) == 0
+	e.report.Elapsed = time.Since(begun)
+	m.fill(&e.report)
+	e.report.States = len(e.parent)
+	return &e.report, nil
+}
+
+// expand makes every step from a state.
+func (e *explorer) expand(st *State, id int, next []State) ([]State, error) {
+	m := e.m
+	if m.cfg.Sample > 0 && id%m.cfg.Sample == 0 {
+		e.report.Rested++
+		if v := m.rest(*st); v != nil {
+			return next, e.violate(v, id, 0, false)
+		}
+	}
+	for i, s := range e.steps {
+		n := *st
+		if !m.do(&n, s) && m.bad == nil || n == *st && m.bad == nil {
+			continue
+		}
+		e.report.Transitions++
+		e.report.Steps[s.kind]++
+		if m.bad == nil && !e.seen.add(maphash.Comparable(e.seed, n)) {
+			continue
+		}
+		if m.bad == nil {
+			m.bad = m.check(&n)
+		}
+		if m.bad != nil {
+			return next, e.violate(m.bad, id, i, true)
+		}
+		e.parent, e.via = append(e.parent, uint32(id)), append(e.via, uint16(i))
+		next = append(next, n)
+	}
+	return next, nil
+}
+
+// violate makes the trace of a violation in a state, or in a step from it.
+func (e *explorer) violate(v *Violation, id, step int, stepped bool) error {
+	e.report.Violation = v
+	var path []Step
+	if stepped {
+		path = append(path, e.steps[step])
+	}
+	for ; id != 0; id = int(e.parent[id]) {
+		path = append(path, e.steps[e.via[id]])
+	}
+	st, err := e.m.initial()
+	if err != nil {
+		return err
+	}
+	for i := len(path) - 1; i >= 0; i-- {
+		before := st
+		e.m.do(&st, path[i])
+		e.report.Trace = append(e.report.Trace, e.m.explain(path[i], &before, &st))
+	}
+	e.report.Depth = len(path)
+	return nil
+}
+
+// fill puts the model's counts into a report.
+func (m *Model) fill(r *Report) {
+	r.Images, r.Applied, r.Checks = len(m.images), m.applied, m.checks
+}

@@ -1,0 +1,93 @@
+package model
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Walk makes random runs of a world, each from the first state, until it has
+// made so many steps. The same seed makes the same runs.
+func Walk(cfg Config, mutation Mutation, seed uint64, steps int) (*Report, error) {
+	m, err := New(cfg, mutation)
+	if err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	report := &Report{World: cfg.Name}
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	list := m.steps()
+	for report.States < steps && report.Violation == nil {
+		if err := m.walk(rnd, list, report); err != nil {
+			return nil, err
+		}
+	}
+	report.Elapsed = time.Since(begun)
+	m.fill(report)
+	return report, nil
+}
+
+// walkLength bounds one run; most end earlier, in a state without steps.
+const walkLength = 80
+
+// walk makes one run.
+func (m *Model) walk(rnd *rand.Rand, list []Step, report *Report) error {
+	st, err := m.initial()
+	if err != nil {
+		return err
+	}
+	first := st
+	var path []Step
+	for range walkLength {
+		n, s, ok := m.pick(rnd, list, &st)
+		if !ok {
+			break
+		}
+		path = append(path, s)
+		st = n
+		report.States++
+		report.Transitions++
+		report.Steps[s.kind]++
+		if m.bad == nil {
+			m.bad = m.check(&st)
+		}
+		if m.bad == nil && m.cfg.Sample > 0 && rnd.IntN(m.cfg.Sample) == 0 {
+			report.Rested++
+			m.bad = m.rest(st)
+		}
+		if m.bad != nil {
+			report.Violation = m.bad
+			break
+		}
+	}
+	report.Depth = max(report.Depth, len(path))
+	if report.Violation != nil {
+		report.Depth = len(path)
+		st = first
+		for _, s := range path {
+			before := st
+			m.do(&st, s)
+			report.Trace = append(report.Trace, m.explain(s, &before, &st))
+		}
+	}
+	return nil
+}
+
+// pick makes one of the possible steps of a state, by a kind first, so that
+// kinds with many parameters do not crowd out others.
+func (m *Model) pick(rnd *rand.Rand, list []Step, st *State) (State, Step, bool) {
+	kinds := rnd.Perm(int(stepKinds))
+	for _, k := range kinds {
+		from := rnd.IntN(len(list))
+		for j := range list {
+			s := list[(from+j)%len(list)]
+			if int(s.kind) != k {
+				continue
+			}
+			n := *st
+			if m.do(&n, s) && n != *st || m.bad != nil {
+				return n, s, true
+			}
+		}
+	}
+	return *st, Step{}, false
+}
