@@ -38,7 +38,7 @@ clients: build ## Test with kcat, the Java tools, kafka-python and franz-go's ow
 	bash deploy/ci/clients.sh
 
 proto: ## Regenerate the protobuf code (needs protoc and protoc-gen-go)
-	find . -name '*.proto' -execdir protoc --go_out=. --go_opt=paths=source_relative {} \;
+	protoc --go_out=. --go_opt=paths=source_relative metadata/metadatapb/*.proto controller/controllerpb/*.proto
 
 clean: ## Remove what was built
 	rm -rf $(BIN)

@@ -176,7 +176,7 @@ func planTopic(img *metadata.Image, place *placement, t *controllerpb.NewTopic) 
 func spread(img *metadata.Image, place *placement, t *controllerpb.NewTopic) ([]*metadatapb.PartitionSpec, *Error) {
 	n := int(t.Partitions)
 	if n == -1 {
-		n = int(clusterDefault(img, "num.partitions", 1))
+		n = int(clusterDefault(img, "num.partitions", max(1, int64(t.DefaultPartitions))))
 	}
 	if n <= 0 {
 		return nil, refuse(CodeInvalidPartitions, "number of partitions of topic %q must be larger than 0, or -1 for the default; it is %d", t.Name, t.Partitions)

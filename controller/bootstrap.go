@@ -21,6 +21,10 @@ import (
 // helloPause is the time between two rounds of asking.
 const helloPause = 200 * time.Millisecond
 
+// formingPatience is how long nodes may take to find each other before that is
+// worth a warning.
+const formingPatience = 3 * time.Second
+
 // joinHash identifies a join list, whatever its order.
 func joinHash(join []string) []byte {
 	sorted := slices.Clone(join)
@@ -68,7 +72,7 @@ func (n *Node) bootstrap(ctx context.Context, v *voter) {
 		n.form(ctx, v, []raft.Server{{ID: serverID(n.cfg.NodeID), Address: raft.ServerAddress(n.cfg.AdvertiseController)}})
 		return
 	}
-	for len(v.voters()) == 0 {
+	for began := time.Now(); len(v.voters()) == 0; {
 		peers, problem := n.meet(ctx)
 		if ctx.Err() != nil {
 			return
@@ -82,7 +86,7 @@ func (n *Node) bootstrap(ctx context.Context, v *voter) {
 			return
 		}
 		if problem != nil {
-			n.warn.log("waiting for the quorum to form", "broker", n.cfg.NodeID, "reason", problem)
+			n.formingTrouble(began, problem)
 		}
 		select {
 		case <-time.After(helloPause):
@@ -90,6 +94,17 @@ func (n *Node) bootstrap(ctx context.Context, v *voter) {
 			return
 		}
 	}
+}
+
+// formingTrouble reports why there is no quorum yet. While nodes that were
+// started together find each other there is always something; that is no
+// warning.
+func (n *Node) formingTrouble(began time.Time, problem error) {
+	if time.Since(began) < formingPatience {
+		n.log.Debug("waiting for the quorum to form", "broker", n.cfg.NodeID, "reason", problem)
+		return
+	}
+	n.warn.log("waiting for the quorum to form", "broker", n.cfg.NodeID, "reason", problem)
 }
 
 // form bootstraps Raft and stands for election at once, since nobody else can

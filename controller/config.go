@@ -47,6 +47,11 @@ type Config struct {
 	// exists.
 	Features map[string]int32
 
+	// DefaultPartitions is how many partitions a topic gets that is created
+	// through this node without a count; default 1. The dynamic broker config
+	// num.partitions goes before it.
+	DefaultPartitions int32
+
 	// HeartbeatInterval is how often a registered broker tells the leader that it
 	// lives; default 500 ms. Shorter costs idle CPU on the leader.
 	HeartbeatInterval time.Duration

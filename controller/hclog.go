@@ -6,20 +6,59 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
 
 // raftLogger passes Raft's warnings and errors on to slog. Raft's info lines
-// are noise to an operator and are dropped.
+// are noise to an operator and are dropped, what happens in every healthy
+// cluster is for debugging, and what a dead peer causes many times a second is
+// a warning now and then.
 type raftLogger struct {
 	out  *slog.Logger
 	name string
 	args []any
+	seen *seldom
 }
 
-func newRaftLogger(out *slog.Logger) hclog.Logger { return &raftLogger{out: out, name: "raft"} }
+func newRaftLogger(out *slog.Logger) hclog.Logger {
+	return &raftLogger{out: out, name: "raft", seen: &seldom{last: map[string]time.Time{}}}
+}
+
+// ordinary are events of a peer that starts, stops or catches up.
+var ordinary = []string{"failed to decode incoming command", "failed to flush response", "failed to get previous log",
+	"appendEntries rejected", "not part of stable configuration", "unable to get address for server", "heartbeat timeout reached",
+	"rejecting vote request", "rejecting pre-vote request", "failed to get log"}
+
+// peerTrouble are events of a peer that does not answer.
+var peerTrouble = []string{"failed to appendEntries to", "failed to heartbeat to", "failed to make requestVote RPC",
+	"failed to make requestPreVote RPC", "failed to contact", "failed to pipeline appendEntries", "failed to send snapshot to", "failed to install snapshot", "Election timeout reached"}
+
+// hasPrefix says whether msg begins with one of list, as Raft words it.
+func hasPrefix(msg string, list []string) bool {
+	return slices.ContainsFunc(list, func(p string) bool { return strings.HasPrefix(strings.ToLower(msg), strings.ToLower(p)) })
+}
+
+// seldom lets one of many equal lines through every warnEvery.
+type seldom struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+func (s *seldom) allow(line string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if at, ok := s.last[line]; ok && now.Sub(at) < warnEvery {
+		return false
+	}
+	s.last[line] = now
+	return true
+}
 
 // Log writes a line of level warn or above.
 func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
@@ -27,7 +66,14 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 		return
 	}
 	to := slog.LevelWarn
-	if level >= hclog.Error {
+	switch {
+	case hasPrefix(msg, ordinary):
+		to = slog.LevelDebug
+	case hasPrefix(msg, peerTrouble):
+		if !l.seen.allow(msg) {
+			return
+		}
+	case level >= hclog.Error:
 		to = slog.LevelError
 	}
 	attrs := append(make([]any, 0, 2+len(l.args)+len(args)), "event", msg)
@@ -86,7 +132,7 @@ func (l *raftLogger) ImpliedArgs() []any { return l.args }
 
 // With adds attributes.
 func (l *raftLogger) With(args ...any) hclog.Logger {
-	return &raftLogger{out: l.out, name: l.name, args: append(append([]any(nil), l.args...), args...)}
+	return &raftLogger{out: l.out, name: l.name, seen: l.seen, args: append(append([]any(nil), l.args...), args...)}
 }
 
 // Name is the logger's name.

@@ -89,7 +89,7 @@ func (n *Node) CreateTopics(ctx context.Context, specs []TopicSpec, validateOnly
 		}
 		t := &controllerpb.NewTopic{
 			Name: s.Name, TopicId: id[:], Partitions: s.Partitions, ReplicationFactor: int32(s.ReplicationFactor),
-			Configs: s.Configs, Internal: s.Internal || IsInternal(s.Name),
+			Configs: s.Configs, Internal: s.Internal || IsInternal(s.Name), DefaultPartitions: n.cfg.DefaultPartitions,
 			Assignments: map[int32]*controllerpb.ReplicaList{},
 		}
 		for p, ids := range s.Assignments {

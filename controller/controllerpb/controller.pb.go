@@ -1359,6 +1359,7 @@ type NewTopic struct {
 	Assignments       map[int32]*ReplicaList `protobuf:"bytes,5,rep,name=assignments,proto3" json:"assignments,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Configs           map[string]string      `protobuf:"bytes,6,rep,name=configs,proto3" json:"configs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Internal          bool                   `protobuf:"varint,7,opt,name=internal,proto3" json:"internal,omitempty"`
+	DefaultPartitions int32                  `protobuf:"varint,8,opt,name=default_partitions,json=defaultPartitions,proto3" json:"default_partitions,omitempty"` // what -1 means without num.partitions; 0 is 1
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1440,6 +1441,13 @@ func (x *NewTopic) GetInternal() bool {
 		return x.Internal
 	}
 	return false
+}
+
+func (x *NewTopic) GetDefaultPartitions() int32 {
+	if x != nil {
+		return x.DefaultPartitions
+	}
+	return 0
 }
 
 type NewPartitions struct {
@@ -2307,7 +2315,7 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x05R\x05epoch\x126\n" +
 	"\x06target\x18\x04 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\x06target\"'\n" +
 	"\vReplicaList\x12\x18\n" +
-	"\abrokers\x18\x01 \x03(\x05R\abrokers\"\xda\x03\n" +
+	"\abrokers\x18\x01 \x03(\x05R\abrokers\"\x89\x04\n" +
 	"\bNewTopic\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\btopic_id\x18\x02 \x01(\fR\atopicId\x12\x1e\n" +
@@ -2317,7 +2325,8 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\x12replication_factor\x18\x04 \x01(\x05R\x11replicationFactor\x12P\n" +
 	"\vassignments\x18\x05 \x03(\v2..ponor.controller.v1.NewTopic.AssignmentsEntryR\vassignments\x12D\n" +
 	"\aconfigs\x18\x06 \x03(\v2*.ponor.controller.v1.NewTopic.ConfigsEntryR\aconfigs\x12\x1a\n" +
-	"\binternal\x18\a \x01(\bR\binternal\x1a`\n" +
+	"\binternal\x18\a \x01(\bR\binternal\x12-\n" +
+	"\x12default_partitions\x18\b \x01(\x05R\x11defaultPartitions\x1a`\n" +
 	"\x10AssignmentsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x05R\x03key\x126\n" +
 	"\x05value\x18\x02 \x01(\v2 .ponor.controller.v1.ReplicaListR\x05value:\x028\x01\x1a:\n" +

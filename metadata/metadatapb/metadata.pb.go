@@ -7,7 +7,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        v3.21.12
-// source: metadata.proto
+// source: metadata/metadatapb/metadata.proto
 
 package metadatapb
 
@@ -56,11 +56,11 @@ func (x AllocateIDs_Space) String() string {
 }
 
 func (AllocateIDs_Space) Descriptor() protoreflect.EnumDescriptor {
-	return file_metadata_proto_enumTypes[0].Descriptor()
+	return file_metadata_metadatapb_metadata_proto_enumTypes[0].Descriptor()
 }
 
 func (AllocateIDs_Space) Type() protoreflect.EnumType {
-	return &file_metadata_proto_enumTypes[0]
+	return &file_metadata_metadatapb_metadata_proto_enumTypes[0]
 }
 
 func (x AllocateIDs_Space) Number() protoreflect.EnumNumber {
@@ -69,7 +69,7 @@ func (x AllocateIDs_Space) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AllocateIDs_Space.Descriptor instead.
 func (AllocateIDs_Space) EnumDescriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{28, 0}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{28, 0}
 }
 
 // Entry is one Raft log entry: many commands, applied in order.
@@ -83,7 +83,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_metadata_proto_msgTypes[0]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -95,7 +95,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[0]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -108,7 +108,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{0}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Entry) GetVersion() uint32 {
@@ -136,7 +136,7 @@ type Incarnation struct {
 
 func (x *Incarnation) Reset() {
 	*x = Incarnation{}
-	mi := &file_metadata_proto_msgTypes[1]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -148,7 +148,7 @@ func (x *Incarnation) String() string {
 func (*Incarnation) ProtoMessage() {}
 
 func (x *Incarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[1]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -161,7 +161,7 @@ func (x *Incarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
 func (*Incarnation) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{1}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Incarnation) GetBroker() int32 {
@@ -215,7 +215,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_metadata_proto_msgTypes[2]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -227,7 +227,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[2]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -240,7 +240,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{2}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Command) GetFrom() *Incarnation {
@@ -584,7 +584,7 @@ type Noop struct {
 
 func (x *Noop) Reset() {
 	*x = Noop{}
-	mi := &file_metadata_proto_msgTypes[3]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +596,7 @@ func (x *Noop) String() string {
 func (*Noop) ProtoMessage() {}
 
 func (x *Noop) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[3]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +609,7 @@ func (x *Noop) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Noop.ProtoReflect.Descriptor instead.
 func (*Noop) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{3}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{3}
 }
 
 // InitCluster is the first command of a cluster. A second one is rejected.
@@ -627,7 +627,7 @@ type InitCluster struct {
 
 func (x *InitCluster) Reset() {
 	*x = InitCluster{}
-	mi := &file_metadata_proto_msgTypes[4]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -639,7 +639,7 @@ func (x *InitCluster) String() string {
 func (*InitCluster) ProtoMessage() {}
 
 func (x *InitCluster) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[4]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -652,7 +652,7 @@ func (x *InitCluster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitCluster.ProtoReflect.Descriptor instead.
 func (*InitCluster) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{4}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *InitCluster) GetClusterId() string {
@@ -695,7 +695,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_metadata_proto_msgTypes[5]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -707,7 +707,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[5]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -720,7 +720,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{5}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Endpoint) GetName() string {
@@ -769,7 +769,7 @@ type RegisterBroker struct {
 
 func (x *RegisterBroker) Reset() {
 	*x = RegisterBroker{}
-	mi := &file_metadata_proto_msgTypes[6]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -781,7 +781,7 @@ func (x *RegisterBroker) String() string {
 func (*RegisterBroker) ProtoMessage() {}
 
 func (x *RegisterBroker) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[6]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -794,7 +794,7 @@ func (x *RegisterBroker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterBroker.ProtoReflect.Descriptor instead.
 func (*RegisterBroker) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{6}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *RegisterBroker) GetBroker() int32 {
@@ -863,7 +863,7 @@ type Fence struct {
 
 func (x *Fence) Reset() {
 	*x = Fence{}
-	mi := &file_metadata_proto_msgTypes[7]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +875,7 @@ func (x *Fence) String() string {
 func (*Fence) ProtoMessage() {}
 
 func (x *Fence) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[7]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +888,7 @@ func (x *Fence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fence.ProtoReflect.Descriptor instead.
 func (*Fence) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{7}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Fence) GetIncarnation() *Incarnation {
@@ -923,7 +923,7 @@ type Assignment struct {
 
 func (x *Assignment) Reset() {
 	*x = Assignment{}
-	mi := &file_metadata_proto_msgTypes[8]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +935,7 @@ func (x *Assignment) String() string {
 func (*Assignment) ProtoMessage() {}
 
 func (x *Assignment) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[8]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +948,7 @@ func (x *Assignment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assignment.ProtoReflect.Descriptor instead.
 func (*Assignment) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{8}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Assignment) GetTopicId() []byte {
@@ -992,7 +992,7 @@ type Extent struct {
 
 func (x *Extent) Reset() {
 	*x = Extent{}
-	mi := &file_metadata_proto_msgTypes[9]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1004,7 @@ func (x *Extent) String() string {
 func (*Extent) ProtoMessage() {}
 
 func (x *Extent) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[9]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1017,7 @@ func (x *Extent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extent.ProtoReflect.Descriptor instead.
 func (*Extent) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{9}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Extent) GetObject() string {
@@ -1094,7 +1094,7 @@ type StreamExtents struct {
 
 func (x *StreamExtents) Reset() {
 	*x = StreamExtents{}
-	mi := &file_metadata_proto_msgTypes[10]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1106,7 +1106,7 @@ func (x *StreamExtents) String() string {
 func (*StreamExtents) ProtoMessage() {}
 
 func (x *StreamExtents) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[10]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1119,7 +1119,7 @@ func (x *StreamExtents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamExtents.ProtoReflect.Descriptor instead.
 func (*StreamExtents) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{10}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StreamExtents) GetStream() uint64 {
@@ -1158,7 +1158,7 @@ type Sealed struct {
 
 func (x *Sealed) Reset() {
 	*x = Sealed{}
-	mi := &file_metadata_proto_msgTypes[11]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1170,7 @@ func (x *Sealed) String() string {
 func (*Sealed) ProtoMessage() {}
 
 func (x *Sealed) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[11]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1183,7 @@ func (x *Sealed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sealed.ProtoReflect.Descriptor instead.
 func (*Sealed) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{11}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Sealed) GetIncarnation() *Incarnation {
@@ -1219,7 +1219,7 @@ type SealedStream struct {
 
 func (x *SealedStream) Reset() {
 	*x = SealedStream{}
-	mi := &file_metadata_proto_msgTypes[12]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1231,7 @@ func (x *SealedStream) String() string {
 func (*SealedStream) ProtoMessage() {}
 
 func (x *SealedStream) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[12]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1244,7 @@ func (x *SealedStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SealedStream.ProtoReflect.Descriptor instead.
 func (*SealedStream) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{12}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SealedStream) GetStream() uint64 {
@@ -1284,7 +1284,7 @@ type UnregisterBroker struct {
 
 func (x *UnregisterBroker) Reset() {
 	*x = UnregisterBroker{}
-	mi := &file_metadata_proto_msgTypes[13]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1296,7 +1296,7 @@ func (x *UnregisterBroker) String() string {
 func (*UnregisterBroker) ProtoMessage() {}
 
 func (x *UnregisterBroker) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[13]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1309,7 +1309,7 @@ func (x *UnregisterBroker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnregisterBroker.ProtoReflect.Descriptor instead.
 func (*UnregisterBroker) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{13}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UnregisterBroker) GetBroker() int32 {
@@ -1330,7 +1330,7 @@ type PartitionSpec struct {
 
 func (x *PartitionSpec) Reset() {
 	*x = PartitionSpec{}
-	mi := &file_metadata_proto_msgTypes[14]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1342,7 +1342,7 @@ func (x *PartitionSpec) String() string {
 func (*PartitionSpec) ProtoMessage() {}
 
 func (x *PartitionSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[14]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1355,7 +1355,7 @@ func (x *PartitionSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionSpec.ProtoReflect.Descriptor instead.
 func (*PartitionSpec) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{14}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PartitionSpec) GetReplicas() []int32 {
@@ -1385,7 +1385,7 @@ type CreateTopic struct {
 
 func (x *CreateTopic) Reset() {
 	*x = CreateTopic{}
-	mi := &file_metadata_proto_msgTypes[15]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1397,7 @@ func (x *CreateTopic) String() string {
 func (*CreateTopic) ProtoMessage() {}
 
 func (x *CreateTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[15]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1410,7 @@ func (x *CreateTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTopic.ProtoReflect.Descriptor instead.
 func (*CreateTopic) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{15}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CreateTopic) GetName() string {
@@ -1459,7 +1459,7 @@ type DeleteTopic struct {
 
 func (x *DeleteTopic) Reset() {
 	*x = DeleteTopic{}
-	mi := &file_metadata_proto_msgTypes[16]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1471,7 +1471,7 @@ func (x *DeleteTopic) String() string {
 func (*DeleteTopic) ProtoMessage() {}
 
 func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[16]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1484,7 +1484,7 @@ func (x *DeleteTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteTopic.ProtoReflect.Descriptor instead.
 func (*DeleteTopic) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{16}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteTopic) GetTopicId() []byte {
@@ -1505,7 +1505,7 @@ type CreatePartitions struct {
 
 func (x *CreatePartitions) Reset() {
 	*x = CreatePartitions{}
-	mi := &file_metadata_proto_msgTypes[17]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1517,7 +1517,7 @@ func (x *CreatePartitions) String() string {
 func (*CreatePartitions) ProtoMessage() {}
 
 func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[17]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1530,7 +1530,7 @@ func (x *CreatePartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePartitions.ProtoReflect.Descriptor instead.
 func (*CreatePartitions) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{17}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CreatePartitions) GetTopicId() []byte {
@@ -1565,7 +1565,7 @@ type TopicsGone struct {
 
 func (x *TopicsGone) Reset() {
 	*x = TopicsGone{}
-	mi := &file_metadata_proto_msgTypes[18]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1577,7 @@ func (x *TopicsGone) String() string {
 func (*TopicsGone) ProtoMessage() {}
 
 func (x *TopicsGone) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[18]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1590,7 @@ func (x *TopicsGone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopicsGone.ProtoReflect.Descriptor instead.
 func (*TopicsGone) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{18}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TopicsGone) GetTopicIds() [][]byte {
@@ -1611,7 +1611,7 @@ type ConfigOp struct {
 
 func (x *ConfigOp) Reset() {
 	*x = ConfigOp{}
-	mi := &file_metadata_proto_msgTypes[19]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1623,7 @@ func (x *ConfigOp) String() string {
 func (*ConfigOp) ProtoMessage() {}
 
 func (x *ConfigOp) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[19]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1636,7 @@ func (x *ConfigOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigOp.ProtoReflect.Descriptor instead.
 func (*ConfigOp) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{19}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ConfigOp) GetName() string {
@@ -1674,7 +1674,7 @@ type AlterConfigs struct {
 
 func (x *AlterConfigs) Reset() {
 	*x = AlterConfigs{}
-	mi := &file_metadata_proto_msgTypes[20]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1686,7 +1686,7 @@ func (x *AlterConfigs) String() string {
 func (*AlterConfigs) ProtoMessage() {}
 
 func (x *AlterConfigs) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[20]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1699,7 +1699,7 @@ func (x *AlterConfigs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlterConfigs.ProtoReflect.Descriptor instead.
 func (*AlterConfigs) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{20}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AlterConfigs) GetKind() int32 {
@@ -1743,7 +1743,7 @@ type AssignReplicas struct {
 
 func (x *AssignReplicas) Reset() {
 	*x = AssignReplicas{}
-	mi := &file_metadata_proto_msgTypes[21]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1755,7 +1755,7 @@ func (x *AssignReplicas) String() string {
 func (*AssignReplicas) ProtoMessage() {}
 
 func (x *AssignReplicas) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[21]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1768,7 +1768,7 @@ func (x *AssignReplicas) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AssignReplicas.ProtoReflect.Descriptor instead.
 func (*AssignReplicas) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{21}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AssignReplicas) GetTopicId() []byte {
@@ -1818,7 +1818,7 @@ type CommitExtents struct {
 
 func (x *CommitExtents) Reset() {
 	*x = CommitExtents{}
-	mi := &file_metadata_proto_msgTypes[22]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1830,7 @@ func (x *CommitExtents) String() string {
 func (*CommitExtents) ProtoMessage() {}
 
 func (x *CommitExtents) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[22]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1843,7 @@ func (x *CommitExtents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommitExtents.ProtoReflect.Descriptor instead.
 func (*CommitExtents) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{22}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CommitExtents) GetStreams() []*StreamExtents {
@@ -1875,7 +1875,7 @@ type ReplaceExtents struct {
 
 func (x *ReplaceExtents) Reset() {
 	*x = ReplaceExtents{}
-	mi := &file_metadata_proto_msgTypes[23]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +1887,7 @@ func (x *ReplaceExtents) String() string {
 func (*ReplaceExtents) ProtoMessage() {}
 
 func (x *ReplaceExtents) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[23]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +1900,7 @@ func (x *ReplaceExtents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceExtents.ProtoReflect.Descriptor instead.
 func (*ReplaceExtents) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{23}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReplaceExtents) GetStream() uint64 {
@@ -1949,7 +1949,7 @@ type StreamStart struct {
 
 func (x *StreamStart) Reset() {
 	*x = StreamStart{}
-	mi := &file_metadata_proto_msgTypes[24]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1961,7 +1961,7 @@ func (x *StreamStart) String() string {
 func (*StreamStart) ProtoMessage() {}
 
 func (x *StreamStart) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[24]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1974,7 +1974,7 @@ func (x *StreamStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StreamStart.ProtoReflect.Descriptor instead.
 func (*StreamStart) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{24}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StreamStart) GetStream() uint64 {
@@ -2008,7 +2008,7 @@ type TrimStreams struct {
 
 func (x *TrimStreams) Reset() {
 	*x = TrimStreams{}
-	mi := &file_metadata_proto_msgTypes[25]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2020,7 @@ func (x *TrimStreams) String() string {
 func (*TrimStreams) ProtoMessage() {}
 
 func (x *TrimStreams) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[25]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2033,7 @@ func (x *TrimStreams) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrimStreams.ProtoReflect.Descriptor instead.
 func (*TrimStreams) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{25}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TrimStreams) GetStreams() []*StreamStart {
@@ -2053,7 +2053,7 @@ type Flip struct {
 
 func (x *Flip) Reset() {
 	*x = Flip{}
-	mi := &file_metadata_proto_msgTypes[26]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2065,7 @@ func (x *Flip) String() string {
 func (*Flip) ProtoMessage() {}
 
 func (x *Flip) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[26]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2078,7 @@ func (x *Flip) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Flip.ProtoReflect.Descriptor instead.
 func (*Flip) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{26}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Flip) GetStreams() []*FlipStream {
@@ -2101,7 +2101,7 @@ type FlipStream struct {
 
 func (x *FlipStream) Reset() {
 	*x = FlipStream{}
-	mi := &file_metadata_proto_msgTypes[27]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2113,7 +2113,7 @@ func (x *FlipStream) String() string {
 func (*FlipStream) ProtoMessage() {}
 
 func (x *FlipStream) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[27]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2126,7 +2126,7 @@ func (x *FlipStream) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlipStream.ProtoReflect.Descriptor instead.
 func (*FlipStream) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{27}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FlipStream) GetStream() uint64 {
@@ -2175,7 +2175,7 @@ type AllocateIDs struct {
 
 func (x *AllocateIDs) Reset() {
 	*x = AllocateIDs{}
-	mi := &file_metadata_proto_msgTypes[28]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2187,7 @@ func (x *AllocateIDs) String() string {
 func (*AllocateIDs) ProtoMessage() {}
 
 func (x *AllocateIDs) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[28]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2200,7 @@ func (x *AllocateIDs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateIDs.ProtoReflect.Descriptor instead.
 func (*AllocateIDs) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{28}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AllocateIDs) GetSpace() AllocateIDs_Space {
@@ -2226,7 +2226,7 @@ type ClaimGeneration struct {
 
 func (x *ClaimGeneration) Reset() {
 	*x = ClaimGeneration{}
-	mi := &file_metadata_proto_msgTypes[29]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2238,7 +2238,7 @@ func (x *ClaimGeneration) String() string {
 func (*ClaimGeneration) ProtoMessage() {}
 
 func (x *ClaimGeneration) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[29]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2251,7 +2251,7 @@ func (x *ClaimGeneration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimGeneration.ProtoReflect.Descriptor instead.
 func (*ClaimGeneration) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{29}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ClaimGeneration) GetGeneration() uint64 {
@@ -2271,7 +2271,7 @@ type SetFeature struct {
 
 func (x *SetFeature) Reset() {
 	*x = SetFeature{}
-	mi := &file_metadata_proto_msgTypes[30]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2283,7 @@ func (x *SetFeature) String() string {
 func (*SetFeature) ProtoMessage() {}
 
 func (x *SetFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[30]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2296,7 @@ func (x *SetFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetFeature.ProtoReflect.Descriptor instead.
 func (*SetFeature) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{30}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SetFeature) GetName() string {
@@ -2325,7 +2325,7 @@ type BrokerState struct {
 
 func (x *BrokerState) Reset() {
 	*x = BrokerState{}
-	mi := &file_metadata_proto_msgTypes[31]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2337,7 @@ func (x *BrokerState) String() string {
 func (*BrokerState) ProtoMessage() {}
 
 func (x *BrokerState) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[31]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2350,7 @@ func (x *BrokerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerState.ProtoReflect.Descriptor instead.
 func (*BrokerState) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{31}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BrokerState) GetBroker() int32 {
@@ -2399,7 +2399,7 @@ type Snapshot struct {
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_metadata_proto_msgTypes[32]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2411,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[32]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2424,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{32}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Snapshot) GetVersion() uint32 {
@@ -2537,7 +2537,7 @@ type SnapBroker struct {
 
 func (x *SnapBroker) Reset() {
 	*x = SnapBroker{}
-	mi := &file_metadata_proto_msgTypes[33]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2549,7 @@ func (x *SnapBroker) String() string {
 func (*SnapBroker) ProtoMessage() {}
 
 func (x *SnapBroker) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[33]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2562,7 @@ func (x *SnapBroker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapBroker.ProtoReflect.Descriptor instead.
 func (*SnapBroker) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{33}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SnapBroker) GetRegistration() *RegisterBroker {
@@ -2608,7 +2608,7 @@ type SnapWAL struct {
 
 func (x *SnapWAL) Reset() {
 	*x = SnapWAL{}
-	mi := &file_metadata_proto_msgTypes[34]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2620,7 @@ func (x *SnapWAL) String() string {
 func (*SnapWAL) ProtoMessage() {}
 
 func (x *SnapWAL) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[34]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2633,7 @@ func (x *SnapWAL) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapWAL.ProtoReflect.Descriptor instead.
 func (*SnapWAL) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{34}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SnapWAL) GetIncarnation() *Incarnation {
@@ -2698,7 +2698,7 @@ type SnapTopic struct {
 
 func (x *SnapTopic) Reset() {
 	*x = SnapTopic{}
-	mi := &file_metadata_proto_msgTypes[35]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2710,7 @@ func (x *SnapTopic) String() string {
 func (*SnapTopic) ProtoMessage() {}
 
 func (x *SnapTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[35]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2723,7 @@ func (x *SnapTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapTopic.ProtoReflect.Descriptor instead.
 func (*SnapTopic) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{35}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SnapTopic) GetName() string {
@@ -2782,7 +2782,7 @@ type SnapPartition struct {
 
 func (x *SnapPartition) Reset() {
 	*x = SnapPartition{}
-	mi := &file_metadata_proto_msgTypes[36]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +2794,7 @@ func (x *SnapPartition) String() string {
 func (*SnapPartition) ProtoMessage() {}
 
 func (x *SnapPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[36]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +2807,7 @@ func (x *SnapPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapPartition.ProtoReflect.Descriptor instead.
 func (*SnapPartition) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{36}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SnapPartition) GetReplicas() []int32 {
@@ -2912,7 +2912,7 @@ type SnapConfig struct {
 
 func (x *SnapConfig) Reset() {
 	*x = SnapConfig{}
-	mi := &file_metadata_proto_msgTypes[37]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2924,7 +2924,7 @@ func (x *SnapConfig) String() string {
 func (*SnapConfig) ProtoMessage() {}
 
 func (x *SnapConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[37]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2937,7 +2937,7 @@ func (x *SnapConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapConfig.ProtoReflect.Descriptor instead.
 func (*SnapConfig) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{37}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SnapConfig) GetKind() int32 {
@@ -2971,7 +2971,7 @@ type ConfigValue struct {
 
 func (x *ConfigValue) Reset() {
 	*x = ConfigValue{}
-	mi := &file_metadata_proto_msgTypes[38]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +2983,7 @@ func (x *ConfigValue) String() string {
 func (*ConfigValue) ProtoMessage() {}
 
 func (x *ConfigValue) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[38]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +2996,7 @@ func (x *ConfigValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigValue.ProtoReflect.Descriptor instead.
 func (*ConfigValue) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{38}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ConfigValue) GetName() string {
@@ -3023,7 +3023,7 @@ type SnapFeature struct {
 
 func (x *SnapFeature) Reset() {
 	*x = SnapFeature{}
-	mi := &file_metadata_proto_msgTypes[39]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3035,7 @@ func (x *SnapFeature) String() string {
 func (*SnapFeature) ProtoMessage() {}
 
 func (x *SnapFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[39]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3048,7 @@ func (x *SnapFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapFeature.ProtoReflect.Descriptor instead.
 func (*SnapFeature) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{39}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SnapFeature) GetName() string {
@@ -3081,7 +3081,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_metadata_proto_msgTypes[40]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3093,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_proto_msgTypes[40]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3106,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_metadata_proto_rawDescGZIP(), []int{40}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Result) GetCode() uint32 {
@@ -3158,11 +3158,11 @@ func (x *Result) GetSkipped() uint32 {
 	return 0
 }
 
-var File_metadata_proto protoreflect.FileDescriptor
+var File_metadata_metadatapb_metadata_proto protoreflect.FileDescriptor
 
-const file_metadata_proto_rawDesc = "" +
+const file_metadata_metadatapb_metadata_proto_rawDesc = "" +
 	"\n" +
-	"\x0emetadata.proto\x12\x11ponor.metadata.v1\"Y\n" +
+	"\"metadata/metadatapb/metadata.proto\x12\x11ponor.metadata.v1\"Y\n" +
 	"\x05Entry\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x126\n" +
 	"\bcommands\x18\x02 \x03(\v2\x1a.ponor.metadata.v1.CommandR\bcommands\";\n" +
@@ -3419,20 +3419,20 @@ const file_metadata_proto_rawDesc = "" +
 	"\askipped\x18\a \x01(\rR\askippedB\x1bZ\x19ponor/metadata/metadatapbb\x06proto3"
 
 var (
-	file_metadata_proto_rawDescOnce sync.Once
-	file_metadata_proto_rawDescData []byte
+	file_metadata_metadatapb_metadata_proto_rawDescOnce sync.Once
+	file_metadata_metadatapb_metadata_proto_rawDescData []byte
 )
 
-func file_metadata_proto_rawDescGZIP() []byte {
-	file_metadata_proto_rawDescOnce.Do(func() {
-		file_metadata_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_metadata_proto_rawDesc), len(file_metadata_proto_rawDesc)))
+func file_metadata_metadatapb_metadata_proto_rawDescGZIP() []byte {
+	file_metadata_metadatapb_metadata_proto_rawDescOnce.Do(func() {
+		file_metadata_metadatapb_metadata_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_metadata_metadatapb_metadata_proto_rawDesc), len(file_metadata_metadatapb_metadata_proto_rawDesc)))
 	})
-	return file_metadata_proto_rawDescData
+	return file_metadata_metadatapb_metadata_proto_rawDescData
 }
 
-var file_metadata_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
-var file_metadata_proto_goTypes = []any{
+var file_metadata_metadatapb_metadata_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_metadata_metadatapb_metadata_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_metadata_metadatapb_metadata_proto_goTypes = []any{
 	(AllocateIDs_Space)(0),   // 0: ponor.metadata.v1.AllocateIDs.Space
 	(*Entry)(nil),            // 1: ponor.metadata.v1.Entry
 	(*Incarnation)(nil),      // 2: ponor.metadata.v1.Incarnation
@@ -3477,7 +3477,7 @@ var file_metadata_proto_goTypes = []any{
 	(*Result)(nil),           // 41: ponor.metadata.v1.Result
 	nil,                      // 42: ponor.metadata.v1.CreateTopic.ConfigsEntry
 }
-var file_metadata_proto_depIdxs = []int32{
+var file_metadata_metadatapb_metadata_proto_depIdxs = []int32{
 	3,  // 0: ponor.metadata.v1.Entry.commands:type_name -> ponor.metadata.v1.Command
 	2,  // 1: ponor.metadata.v1.Command.from:type_name -> ponor.metadata.v1.Incarnation
 	5,  // 2: ponor.metadata.v1.Command.init_cluster:type_name -> ponor.metadata.v1.InitCluster
@@ -3544,12 +3544,12 @@ var file_metadata_proto_depIdxs = []int32{
 	0,  // [0:59] is the sub-list for field type_name
 }
 
-func init() { file_metadata_proto_init() }
-func file_metadata_proto_init() {
-	if File_metadata_proto != nil {
+func init() { file_metadata_metadatapb_metadata_proto_init() }
+func file_metadata_metadatapb_metadata_proto_init() {
+	if File_metadata_metadatapb_metadata_proto != nil {
 		return
 	}
-	file_metadata_proto_msgTypes[2].OneofWrappers = []any{
+	file_metadata_metadatapb_metadata_proto_msgTypes[2].OneofWrappers = []any{
 		(*Command_InitCluster)(nil),
 		(*Command_RegisterBroker)(nil),
 		(*Command_Fence)(nil),
@@ -3575,18 +3575,18 @@ func file_metadata_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_proto_rawDesc), len(file_metadata_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_metadatapb_metadata_proto_rawDesc), len(file_metadata_metadatapb_metadata_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_metadata_proto_goTypes,
-		DependencyIndexes: file_metadata_proto_depIdxs,
-		EnumInfos:         file_metadata_proto_enumTypes,
-		MessageInfos:      file_metadata_proto_msgTypes,
+		GoTypes:           file_metadata_metadatapb_metadata_proto_goTypes,
+		DependencyIndexes: file_metadata_metadatapb_metadata_proto_depIdxs,
+		EnumInfos:         file_metadata_metadatapb_metadata_proto_enumTypes,
+		MessageInfos:      file_metadata_metadatapb_metadata_proto_msgTypes,
 	}.Build()
-	File_metadata_proto = out.File
-	file_metadata_proto_goTypes = nil
-	file_metadata_proto_depIdxs = nil
+	File_metadata_metadatapb_metadata_proto = out.File
+	file_metadata_metadatapb_metadata_proto_goTypes = nil
+	file_metadata_metadatapb_metadata_proto_depIdxs = nil
 }

@@ -104,7 +104,7 @@ func New(cfg Config) (*Node, error) {
 	c := controller.Config{
 		NodeID: cfg.NodeID, Voter: cfg.Quorum != nil, Join: cfg.Join,
 		ControllerListener: cfg.Quorum, AdvertiseController: cfg.AdvertiseQuorum, Dial: cfg.Dial,
-		Logger: n.log, StoreURL: cfg.StoreURL, SessionTimeout: cfg.SessionTimeout, HeartbeatInterval: cfg.SessionTimeout / 6,
+		Logger: n.log, StoreURL: cfg.StoreURL, DefaultPartitions: cfg.DefaultPartitions, SessionTimeout: cfg.SessionTimeout, HeartbeatInterval: cfg.SessionTimeout / 6,
 	}
 	if cfg.DataDir != "" && cfg.Quorum != nil {
 		c.DataDir = filepath.Join(cfg.DataDir, "metadata")
