@@ -51,6 +51,9 @@ func (p *Partition) AppendChecked(c Checked) (Appended, error) {
 	if p.closed.Load() {
 		return Appended{}, p.errClosed()
 	}
+	if p.frozen.Load() != nil {
+		return Appended{}, p.errMoving() // cmd-2
+	}
 	out := Appended{LogAppendTime: c.AppendTime, LogStart: commitlog.Offset(p.start.Load())}
 	switch {
 	case c.Batch.Control():

@@ -18,6 +18,9 @@ var (
 	// ErrOpening: this node is the leader to be but the log is not open yet. It
 	// always comes together with ErrNotLeader, for it is as retriable.
 	ErrOpening = errors.New("partition is still opening")
+	// ErrMoving: the partition is being handed to another node. Wait a moment
+	// (Partition.AwaitMove) and look again. It comes together with ErrNotLeader.
+	ErrMoving = errors.New("partition is moving")
 	// ErrUnknown: the image has no such partition. UNKNOWN_TOPIC_OR_PARTITION.
 	ErrUnknown = errors.New("unknown topic or partition")
 	// ErrStaleEpoch: the caller's leader epoch is older. FENCED_LEADER_EPOCH.

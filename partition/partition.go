@@ -64,6 +64,9 @@ type Partition struct {
 	// into the log.
 	start   atomic.Int64
 	closed  atomic.Bool
+	// frozen is set while appends wait for a hand-over; it changes under mu.
+	frozen  atomic.Pointer[freeze]
+	claimed atomic.Bool // by the Handover that is under way
 	watches watchList
 	// unsettled is state.unsettled(), or true while a transactional batch is
 	// being appended: readers of a log without transactions need no mu.

@@ -105,7 +105,7 @@ func (b *BarrierProof) settled(t time.Time) (bool, error) {
 func (p *Partition) proveRecent(ctx context.Context, now time.Time) error {
 	t := now.Add(-fetchProofAge)
 	if h := p.host.Proof; h == nil || h.ProvenSince(t) {
-		return nil
+		return p.sureSince(ctx, t)
 	}
 	return p.prove(ctx, t)
 }
@@ -118,6 +118,9 @@ func (p *Partition) prove(ctx context.Context, t time.Time) error {
 		if err := h.Prove(ctx, t); err != nil {
 			return fmt.Errorf("%w: cannot prove that this node still leads %s at epoch %d: %w", ErrNotLeader, p.id, p.epoch, err)
 		}
+	}
+	if err := p.sureSince(ctx, t); err != nil {
+		return err
 	}
 	if owns := p.host.Owns; owns != nil && !owns(p.id.TopicID, p.id.Partition, p.epoch) {
 		return fmt.Errorf("%w: %s has a newer epoch or owner than %d; refresh metadata", ErrNotLeader, p.id, p.epoch)

@@ -66,8 +66,9 @@ type key struct {
 // hosting.mu guards what is wanted and what is under way; serving.mu the open
 // partitions alone, so that requests never wait for a pass over all.
 type Set struct {
-	cfg  SetConfig
-	host Host
+	cfg     SetConfig
+	host    Host
+	barrier *BarrierProof // to catch up with the quorum
 
 	serving struct {
 		mu sync.RWMutex
@@ -95,10 +96,11 @@ func NewSet(cfg SetConfig) *Set {
 	cfg.Parallel = cmp.Or(cfg.Parallel, 64)
 	cfg.OpenWait = cmp.Or(cfg.OpenWait, 500*time.Millisecond)
 	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, 10*time.Second)
+	barrier := NewBarrierProof(cfg.Meta.Barrier)
 	if cfg.Proof == nil {
-		cfg.Proof = NewBarrierProof(cfg.Meta.Barrier)
+		cfg.Proof = barrier
 	}
-	s := &Set{cfg: cfg, kick: make(chan struct{}, 1), reap: make(chan struct{}, 1)}
+	s := &Set{cfg: cfg, barrier: barrier, kick: make(chan struct{}, 1), reap: make(chan struct{}, 1)}
 	s.host = Host{Proof: cfg.Proof, Owns: s.owns, ProducerExpiration: cfg.ProducerExpiration, Logger: cfg.Logger}
 	s.serving.m = make(map[key]*Partition)
 	s.hosting.m = make(map[key]*hosted)
@@ -130,7 +132,8 @@ func (s *Set) Get(topic metadata.TopicID, number int32) (*Partition, error) {
 }
 
 // Await is Get for a request that may wait: if the partition is opening, up to
-// OpenWait.
+// OpenWait. One that is not ours may have become so a moment ago, and whoever
+// sent the request has heard of it first, so the quorum is asked.
 func (s *Set) Await(ctx context.Context, topic metadata.TopicID, number int32) (*Partition, error) {
 	p, err := s.Get(topic, number)
 	if err == nil {
@@ -139,14 +142,18 @@ func (s *Set) Await(ctx context.Context, topic metadata.TopicID, number int32) (
 	timer := time.NewTimer(s.cfg.OpenWait)
 	defer timer.Stop()
 	k := key{topic, number}
-	for {
+	for asked := false; ; {
 		change, why := s.absent(k)
 		// Asked again after the channel was taken, so that nothing is missed.
 		if p, err = s.Get(topic, number); err == nil {
 			return p, nil
 		}
 		if change == nil {
-			return nil, why
+			if asked || !s.catchUp(ctx) {
+				return nil, why
+			}
+			asked = true
+			continue
 		}
 		select {
 		case <-change:
@@ -156,6 +163,18 @@ func (s *Set) Await(ctx context.Context, topic metadata.TopicID, number int32) (
 			return nil, err
 		}
 	}
+}
+
+// catchUpPatience bounds the wait for a newer image. A request that came to the
+// wrong broker is better sent on soon.
+const catchUpPatience = 100 * time.Millisecond
+
+// catchUp has the image be as new as the quorum's is now; false if that failed.
+// Those who ask at the same time share a barrier.
+func (s *Set) catchUp(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, catchUpPatience)
+	defer cancel()
+	return s.barrier.Prove(ctx, time.Now()) == nil
 }
 
 // absent says why a partition is not open, and if that may change soon, by
