@@ -12,15 +12,22 @@ const maxParts = 1024
 
 // Writev implements File.
 func (f osFile) Writev(parts [][]byte) error {
+	skip := 0
+	if f.direct {
+		var err error
+		if skip, err = f.writeDirect(parts); err != nil {
+			return err
+		}
+	}
 	conn, err := f.SyscallConn()
 	if err != nil {
 		return err
 	}
 	// The kernel may take less than offered; what is left is offered again. The
 	// caller's slice stays as it is, so a partly written part goes alone.
-	for i, off := 0, 0; i < len(parts); {
-		if off == len(parts[i]) {
-			i, off = i+1, 0
+	for i, off := 0, skip; i < len(parts); {
+		if off >= len(parts[i]) {
+			i, off = i+1, off-len(parts[i])
 			continue
 		}
 		batch := parts[i:min(i+maxParts, len(parts))]
@@ -56,12 +63,12 @@ func (f osFile) Writev(parts [][]byte) error {
 }
 
 // CreateUnnamed implements Unnamed.
-func (OS) CreateUnnamed(dir string) (File, error) {
+func (o OS) CreateUnnamed(dir string) (File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return nil, &os.PathError{Op: "open unnamed", Path: dir, Err: err}
 	}
-	return osFile{os.NewFile(uintptr(fd), dir+"/(unnamed)")}, nil
+	return osFile{os.NewFile(uintptr(fd), dir+"/(unnamed)"), o.Direct}, nil
 }
 
 // LinkUnnamed implements Unnamed.

@@ -52,7 +52,8 @@ type Options struct {
 	// key component. At New, temporary files that an earlier process of the
 	// same owner left are removed. Empty: a random name, nothing is removed.
 	Owner string
-	// FS is what the directory is on, default the operating system's.
+	// FS is what the directory is on, default the operating system's with large
+	// writes past the page cache.
 	FS vfs.FS
 	// Unnamed saves two directory updates a write: files are written without a
 	// name (O_TMPFILE) and linked. Only for file systems where a power-cut test
@@ -88,7 +89,7 @@ var _ objstore.Bucket = (*Bucket)(nil)
 // New opens the store in directory root, which must exist.
 func New(root string, opts Options) (*Bucket, error) {
 	if opts.FS == nil {
-		opts.FS = vfs.OS{}
+		opts.FS = vfs.OS{Direct: true}
 	}
 	var id [8]byte
 	if _, err := rand.Read(id[:]); err != nil {
