@@ -106,7 +106,8 @@ func (b *Broker) beginProduce(ctx context.Context, c call) func(context.Context)
 				failure = p.append(ctx, t, rp, k, now, &wait)
 			}
 			if failure != nil {
-				p.refuse(img, t.ID, k, failure)
+				// The newest image: it may have got its leader while we waited.
+				p.refuse(p.image(), t.ID, k, failure)
 			}
 			k++
 		}
@@ -170,11 +171,19 @@ func (p *produceCall) append(ctx context.Context, t metadata.Topic, rp *rpc.Prod
 	}
 	opts := partition.AppendOptions{Now: now, DenyZstd: p.Version < 7}
 	done, err := part.Append(rp.Records, opts)
-	for err != nil && errors.Is(err, commitlog.ErrBackpressure) && park(ctx, &wait.room) {
+	for err != nil {
+		switch {
+		case errors.Is(err, partition.ErrMoving) && part.AwaitMove(ctx) && wait.room.left() > 0:
+			// It moved, or did not: here it is known which, so that the client hears
+			// of the new leader at once (KIP-951).
+			if part, err = p.find(ctx, t.ID, rp.Index, &wait.opening); err != nil {
+				return err
+			}
+		case errors.Is(err, commitlog.ErrBackpressure) && park(ctx, &wait.room):
+		default:
+			return err
+		}
 		done, err = part.Append(rp.Records, opts)
-	}
-	if err != nil {
-		return err
 	}
 	out := &p.parts[k]
 	out.BaseOffset, out.LogAppendTime, out.LogStartOffset = int64(done.Base), done.LogAppendTime, int64(done.LogStart)
@@ -228,7 +237,8 @@ func (p *produceCall) refuse(img *metadata.Image, topic metadata.TopicID, k int,
 			out.RecordErrors = append(out.RecordErrors, rpc.RecordError{BatchIndex: r.Index, Message: &r.Message})
 		}
 	}
-	if out.ErrorCode == kerr.NotLeaderForPartition.Code && p.Version >= 10 {
+	// While a partition moves nobody knows its leader, least of all us.
+	if out.ErrorCode == kerr.NotLeaderForPartition.Code && p.Version >= 10 && !errors.Is(err, partition.ErrMoving) {
 		out.CurrentLeader = leaderHint(img, topic, out.Index)
 		p.resp.Nodes = addNode(p.resp.Nodes, img, out.CurrentLeader, p.listener)
 	}

@@ -256,7 +256,7 @@ func (f *fetchCall) changed(a *fetchAnswer) bool {
 func (f *fetchCall) include(a *fetchAnswer) {
 	p := a.part
 	p.sentHigh, p.sentStart = a.out.HighWatermark, a.out.LogStartOffset
-	f.resp.Nodes = addNode(f.resp.Nodes, f.img, a.out.CurrentLeader, f.listener)
+	f.resp.Nodes = addNode(f.resp.Nodes, f.image(), a.out.CurrentLeader, f.listener)
 	f.parts = append(f.parts, a.out)
 	n := len(f.resp.Topics)
 	if n > 0 && f.resp.Topics[n-1].Name == p.key.name && f.resp.Topics[n-1].ID == p.key.id {

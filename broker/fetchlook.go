@@ -95,6 +95,8 @@ func (f *fetchCall) locate(ctx context.Context, a *fetchAnswer) {
 	}
 	if a.serving, err = f.cfg.Partitions.Get(t.ID, p.key.number); err != nil {
 		f.refuse(ctx, a, err)
+		a.opening = a.opening || f.early(a)
+		a.ends = !a.opening
 		return
 	}
 	f.set.watch(p, a.serving)
@@ -120,10 +122,17 @@ func (f *fetchCall) refuse(ctx context.Context, a *fetchAnswer, err error) {
 	a.out.HighWatermark, a.out.LastStableOffset, a.out.LogStartOffset = -1, -1, -1
 	switch a.out.ErrorCode {
 	case kerr.NotLeaderForPartition.Code, kerr.FencedLeaderEpoch.Code:
-		a.out.CurrentLeader = leaderHint(f.img, a.topic, a.out.Index)
+		a.out.CurrentLeader = leaderHint(f.image(), a.topic, a.out.Index)
 	case kerr.KafkaStorageError.Code, kerr.CorruptMessage.Code, kerr.UnknownServerError.Code:
 		f.log.DebugContext(ctx, "fetch met an error", "partition", a.out.Index, "offset", a.part.offset, "err", err)
 	}
+}
+
+// early says that the client has heard of a leader epoch that we have not: most
+// likely of our own, of a partition that is just moving here.
+func (f *fetchCall) early(a *fetchAnswer) bool {
+	p, ok := f.img.Partition(a.topic, a.part.key.number)
+	return ok && int32(p.Epoch) < a.part.leaderEpoch
 }
 
 // topicOf finds the topic of a partition, with errors for what does not exist.

@@ -28,11 +28,11 @@ func (p *patience) left() time.Duration {
 	return time.Until(p.end)
 }
 
-// find is a partition that this node serves, waiting for one that is opening as
-// long as the request has patience.
+// find is a partition that this node serves, waiting for one that is opening, or
+// about to become ours, as long as the request has patience.
 func (b *Broker) find(ctx context.Context, topic metadata.TopicID, number int32, p *patience) (*partition.Partition, error) {
 	part, err := b.cfg.Partitions.Get(topic, number)
-	if err == nil || !errors.Is(err, partition.ErrOpening) {
+	if err == nil || !errors.Is(err, partition.ErrNotLeader) {
 		return part, err
 	}
 	left := p.left()
