@@ -276,7 +276,7 @@ func (c *Client) writeFrame(head, body []byte) error {
 			bufs = append(bufs, body[:n])
 		}
 		body = body[n:]
-		c.nc.SetWriteDeadline(time.Now().Add(c.cfg.WriteStall))
+		_ = c.nc.SetWriteDeadline(time.Now().Add(c.cfg.WriteStall))
 		if _, err := bufs.WriteTo(c.nc); err != nil {
 			return err
 		}
@@ -314,7 +314,7 @@ func (c *Client) readReply(br *bufio.Reader) error {
 	if p.correlation != correlation {
 		return fmt.Errorf("response %d where %d is due", correlation, p.correlation)
 	}
-	br.Discard(8)
+	_, _ = br.Discard(8) // was peeked
 	r := reader{b: make([]byte, size-4)}
 	if _, err := io.ReadFull(br, r.b); err != nil {
 		return err

@@ -200,7 +200,9 @@ func (c *Conn) reason() error {
 }
 
 // stopReading makes the reading goroutine stop at the next byte it waits for.
-func (c *Conn) stopReading() { c.nc.SetReadDeadline(time.Unix(1, 0)) }
+func (c *Conn) stopReading() {
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // fails on a connection that ended
+}
 
 // panicked logs a recovered panic and turns it into the connection's end (R5).
 func (c *Conn) panicked(where string, v any) error {

@@ -76,7 +76,7 @@ func (c *Conn) next() (*call, error) {
 	}
 	c.inflight.Add(1)
 	c.bytes.Add(q.charge)
-	c.br.Discard(headBytes)
+	_, _ = c.br.Discard(headBytes) // was peeked
 	q.frame = allocFrame(h.size-(headBytes-4), r.Raw)
 	if err := c.fill(q.frame); err != nil {
 		c.release(q)

@@ -94,10 +94,10 @@ func TestShutdownFinishesWhatWasRead(t *testing.T) {
 				t.Errorf("a request that was read: %v", err)
 			}
 		}
-		if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := idle.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("idle connection: %v", err)
 		}
-		if _, err := pipe(t, s).Read(make([]byte, 1)); err != io.EOF {
+		if _, err := pipe(t, s).Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("new connection: %v", err)
 		}
 	})

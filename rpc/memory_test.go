@@ -141,7 +141,7 @@ func holdConnections(t *testing.T, addr string) {
 		})
 	}
 	group.Wait()
-	fmt.Print("!")
+	fmt.Fprint(os.Stdout, "!")
 	io.Copy(io.Discard, os.Stdin)
 	for _, nc := range open {
 		nc.Close()

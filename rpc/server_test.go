@@ -371,10 +371,10 @@ func TestCloseErrAfterEarlierReplies(t *testing.T) {
 
 // TestPanicClosesOneConnection: R5.
 func TestPanicClosesOneConnection(t *testing.T) {
-	var log syncBuffer
+	var logged syncBuffer
 	boom := func(context.Context, *rpc.Request) rpc.Response { panic("boom") }
 	s := newServer(t, rpc.ServerConfig{
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Logger: slog.New(slog.NewTextHandler(&logged, nil)),
 		APIs: []rpc.API{echoAPI(), {Key: keyEcho + 1, Raw: true, Handle: boom}, {Key: keyEcho + 2, Raw: true,
 			Begin: func(context.Context, *rpc.Request) func(context.Context) rpc.Response { panic("boom at once") }},
 			{Key: keyEcho + 3, Raw: true, Begin: func(_ context.Context, r *rpc.Request) func(context.Context) rpc.Response {
@@ -395,8 +395,8 @@ func TestPanicClosesOneConnection(t *testing.T) {
 	if _, err := other.Call(t.Context(), keyEcho, 0, nil); err != nil {
 		t.Errorf("another connection: %v", err)
 	}
-	if n := strings.Count(log.String(), "server_test.go"); n < 4 || !strings.Contains(log.String(), "boom at once") {
-		t.Errorf("log lacks stacks: %s", log.String())
+	if n := strings.Count(logged.String(), "server_test.go"); n < 4 || !strings.Contains(logged.String(), "boom at once") {
+		t.Errorf("log lacks stacks: %s", logged.String())
 	}
 }
 
