@@ -198,13 +198,13 @@ func Eventually(t testing.TB, limit time.Duration, what string, fn func() error)
 // Start runs the node's process.
 func (n *Node) Start() {
 	n.cluster.t.Helper()
-	log, err := os.OpenFile(n.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	output, err := os.OpenFile(n.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		n.cluster.t.Fatalf("open log: %v", err)
 	}
-	defer log.Close()
+	defer output.Close()
 	n.cmd = exec.CommandContext(context.Background(), n.cluster.binary, n.Args...)
-	n.cmd.Stdout, n.cmd.Stderr = log, log
+	n.cmd.Stdout, n.cmd.Stderr = output, output
 	if err := n.cmd.Start(); err != nil {
 		n.cluster.t.Fatalf("start node %d: %v", n.ID, err)
 	}
