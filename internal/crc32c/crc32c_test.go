@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"ponor/internal/crc32c"
+	"ponor/internal/kbatch"
 )
 
 var table = crc32.MakeTable(crc32.Castagnoli)
@@ -77,5 +78,15 @@ func BenchmarkChecksum(b *testing.B) {
 				crc32.Checksum(data, table)
 			}
 		})
+	}
+}
+
+func TestAddBatchIsTheChecksumOfASoundBatch(t *testing.T) {
+	for _, n := range []int{61, 1023, 1024, 1025, 100_000} {
+		b := kbatch.Sized(1_700_000_000_000, 1, n, 3).Placed(7, 2).Bytes()
+		before := rand.Uint32()
+		if got, want := crc32c.AddBatch(before, b), crc32.Update(before, crc32.MakeTable(crc32.Castagnoli), b); got != want {
+			t.Errorf("batch of %d bytes: %08x, want %08x", len(b), got, want)
+		}
 	}
 }

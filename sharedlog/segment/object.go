@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 
 	"ponor/commitlog"
+	"ponor/internal/crc32c"
 	"ponor/metadata"
 	"ponor/sharedlog/objstore"
 )
@@ -52,6 +53,7 @@ type Builder struct {
 	name     Name
 	parts    [][]byte
 	size     int64
+	sum      uint32 // CRC32C of parts, made of those of blocks
 	sections []*Section
 	encoded  [][]byte // of sections that Place has fixed
 }
@@ -66,7 +68,7 @@ func NewBuilder(name Name) *Builder {
 	h = binary.BigEndian.AppendUint64(h, name.Creator.Epoch)
 	h = binary.BigEndian.AppendUint64(h, name.Counter)
 	h = binary.BigEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
-	b.parts, b.size = [][]byte{h}, HeaderBytes
+	b.parts, b.size, b.sum = [][]byte{h}, HeaderBytes, crc32.Checksum(h, castagnoli)
 	return b
 }
 
@@ -89,6 +91,9 @@ func (b *Builder) AddRun(stream commitlog.StreamID, epoch commitlog.Epoch, base 
 	e.End = end
 	b.parts = append(b.parts, parts...)
 	b.size += e.Length
+	for _, bl := range e.Blocks {
+		b.sum = crc32c.Combine(b.sum, bl.CRC, bl.Length)
+	}
 	s := &Section{Stream: stream, Base: base, End: end, From: base, Entries: []Entry{e}}
 	b.sections = append(b.sections, s)
 	return s, nil
@@ -121,7 +126,7 @@ func index(e *Entry, parts [][]byte) (commitlog.Offset, error) {
 				flush()
 				cur = Block{Base: next, Position: e.Length, MaxTimestamp: -1}
 			}
-			cur.CRC = crc32.Update(cur.CRC, castagnoli, batch)
+			cur.CRC = crc32c.AddBatch(cur.CRC, batch)
 			cur.Length += int64(len(batch))
 			cur.MaxTimestamp = max(cur.MaxTimestamp, batch.MaxTimestamp())
 			e.MaxTimestamp = max(e.MaxTimestamp, batch.MaxTimestamp())
@@ -185,12 +190,7 @@ func (b *Builder) Finish() (objstore.Body, []Located) {
 	tail = binary.BigEndian.AppendUint32(tail, crc32.Checksum(tail[tr:], castagnoli))
 	tail = append(tail, tailMagic[:]...)
 
-	parts := append(b.parts, tail)
-	var sum uint32
-	for _, p := range parts {
-		sum = crc32.Update(sum, castagnoli, p)
-	}
-	return objstore.Body{Parts: parts, CRC32C: sum}, located
+	return objstore.Body{Parts: append(b.parts, tail), CRC32C: crc32.Update(b.sum, castagnoli, tail)}, located
 }
 
 // Trailer says where an object's directory and sections are.

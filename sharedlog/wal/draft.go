@@ -88,21 +88,6 @@ func (d *draft) add(at int32, key chunkKey, base, end commitlog.Offset, p span) 
 	d.last = at
 }
 
-// combineFrom is the batch size from which combining checksums costs less than
-// computing them (both about 70 ns at 1 KiB).
-const combineFrom = 1 << 10
-
-// chunkCRC continues a checksum over a batch. Kafka's own CRC covers all but
-// the first 21 bytes, so that a large batch is not read again.
-func chunkCRC(crc uint32, b commitlog.Batch) uint32 {
-	const uncovered = 21
-	if len(b) < combineFrom {
-		return crc32.Update(crc, commitlog.Castagnoli, b)
-	}
-	crc = crc32.Update(crc, commitlog.Castagnoli, b[:uncovered])
-	return crc32c.Combine(crc, b.CRC(), int64(len(b)-uncovered))
-}
-
 // layOut sorts the slot's chunks and describes them in its index and spans.
 func (s *Slot) layOut() {
 	d := s.draft
@@ -128,7 +113,7 @@ func (s *Slot) chunk(r *chunkRef, pos int64) Chunk {
 	for n := r.first; n >= 0; n = d.batches[n].next {
 		p := d.batches[n].span
 		b := commitlog.Batch(s.memory(p))
-		c.CRC32C = chunkCRC(c.CRC32C, b)
+		c.CRC32C = crc32c.AddBatch(c.CRC32C, b)
 		c.Len += int64(p.n)
 		c.MaxTimestamp = max(c.MaxTimestamp, b.MaxTimestamp())
 		d.deltas.Add(b.Info())
