@@ -390,6 +390,8 @@ func planElect(img *metadata.Image, changes []*controllerpb.PartitionChange) *pl
 				p.refuse(i, refuse(CodePreferredUnavailable, "broker %d, the preferred leader of %s, is offline", part.Replicas[0], &part))
 				continue
 			}
+			// A command without effect: brokers ask for moves when the image changes.
+			p.add(i, &metadatapb.Command{Body: &metadatapb.Command_Noop{Noop: &metadatapb.Noop{}}})
 			p.moves = append(p.moves, func(m *moves) { m.elect(partitionKey{part.Topic, part.Number}, part.Replicas[0]) })
 		}
 	}

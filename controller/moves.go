@@ -101,6 +101,9 @@ func (m *moves) of(img *metadata.Image, b metadata.Broker) []*controllerpb.Move 
 	m.mu.Unlock()
 	if b.Draining {
 		place := newPlacement(img, func(o metadata.Broker) bool { return openToNew(o) && o.ID != b.ID })
+		if len(place.seats) == 0 { // better a cordoned one than nobody
+			place = newPlacement(img, func(o metadata.Broker) bool { return !o.Draining && o.ID != b.ID })
+		}
 		for p := range img.Owned(b.Incarnation) {
 			if len(out) >= maxMoves {
 				break

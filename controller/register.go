@@ -226,25 +226,42 @@ func (n *Node) runMembership(ctx context.Context) {
 	}
 }
 
+// newsSpacing is the least time between heartbeats that a change of the image
+// gives cause to: what changed may be a wish of the leader's for us.
+const newsSpacing = 100 * time.Millisecond
+
 // runHeartbeats tells the leader that this broker lives.
 func (n *Node) runHeartbeats(ctx context.Context) {
-	tick := time.NewTicker(n.cfg.HeartbeatInterval)
+	tick := time.NewTimer(n.cfg.HeartbeatInterval)
 	defer tick.Stop()
 	for {
 		// A new leader is told at once, so that it does not suspect us.
-		role, member := n.role.changed(), n.member.changed()
+		role, member, news := n.role.changed(), n.member.changed(), n.Changed()
+		begun := time.Now()
 		if inc := n.Incarnation(); !inc.IsZero() {
 			n.heartbeat(ctx, inc)
 		}
-		select {
-		case <-tick.C:
-		case <-member:
-		case <-role:
-		case <-ctx.Done():
-			return
+		tick.Reset(max(0, n.cfg.HeartbeatInterval-time.Since(begun)))
+		for waiting := true; waiting; {
+			select {
+			case <-news:
+				news = nil
+				tick.Reset(max(0, min(newsSpacing, n.cfg.HeartbeatInterval)-time.Since(begun)))
+				continue
+			case <-tick.C:
+			case <-member:
+			case <-role:
+			case <-ctx.Done():
+				return
+			}
+			waiting = false
 		}
 	}
 }
+
+// AskMoves sends a heartbeat now, because whoever acts on moves is ready for
+// more of them.
+func (n *Node) AskMoves() { n.member.notify() }
 
 func (n *Node) heartbeat(ctx context.Context, inc metadata.Incarnation) {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.SessionTimeout)
