@@ -92,8 +92,9 @@ func (c *check) partitions() {
 		all[tp] = true
 	}
 	for tp := range acks {
-		all[tp] = true
+		all[tp] = !m.gone[tp]
 	}
+	maps.DeleteFunc(all, func(_ TP, wanted bool) bool { return !wanted })
 	for _, tp := range slices.SortedFunc(maps.Keys(all), compareTP) {
 		if _, read := m.final[tp]; !read {
 			if len(acks[tp]) > 0 {

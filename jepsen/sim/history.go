@@ -87,6 +87,7 @@ type History struct {
 		trim   map[TP]int64 // ... and confirmed
 		final  map[TP][]Poll
 		starts map[TP]int64 // log start at the final read
+		gone   map[TP]bool  // deleted as a whole
 		notes  []string     // violations that somebody saw directly
 	}
 }
@@ -96,6 +97,7 @@ func NewHistory() *History {
 	h := &History{}
 	h.mu.sends, h.mu.order = map[Record]Send{}, map[TP][]Record{}
 	h.mu.floor, h.mu.seen, h.mu.trims, h.mu.trim = map[TP]int64{}, map[TP]int64{}, map[TP]int64{}, map[TP]int64{}
+	h.mu.gone = map[TP]bool{}
 	h.mu.final, h.mu.starts = map[TP][]Poll{}, map[TP]int64{}
 	return h
 }
@@ -162,6 +164,13 @@ func (h *History) Trimmed(tp TP, start int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.trim[tp] = max(h.mu.trim[tp], start)
+}
+
+// Drop notes that a partition may be deleted as a whole from now on.
+func (h *History) Drop(tp TP) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.gone[tp] = true
 }
 
 // Final notes a record of the last read of a partition, which began at start.

@@ -1,0 +1,242 @@
+package sim
+
+import (
+	"sync"
+	"time"
+
+	"ponor/sharedlog/objstore/fault"
+)
+
+// nemesis carries out a plan.
+type nemesis struct {
+	c       *cluster
+	clients []string // their hosts
+	wg      sync.WaitGroup
+	heal    chan struct{} // closed when all faults must end
+	mu      struct {
+		sync.Mutex
+		applied map[Kind]int
+		missed  []Event
+	}
+	// busy is held, as a token, while processes are killed or started, so that
+	// two faults do not fight over one process. It is a channel because its
+	// holder waits.
+	busy map[string]chan struct{}
+}
+
+func newNemesis(c *cluster, clients []string) *nemesis {
+	n := &nemesis{c: c, clients: clients, heal: make(chan struct{}), busy: map[string]chan struct{}{}}
+	n.mu.applied = map[Kind]int{}
+	for _, x := range c.nodes {
+		n.busy[x.name] = make(chan struct{}, 1)
+	}
+	return n
+}
+
+// run applies the events of a plan, each in its time, from now on.
+func (n *nemesis) run(p Plan) {
+	begin := time.Now()
+	for _, e := range p.Events {
+		time.Sleep(e.At - time.Since(begin))
+		n.wg.Go(func() { n.apply(e) })
+	}
+	time.Sleep(p.Span - time.Since(begin))
+	close(n.heal)
+	n.wg.Wait()
+	n.c.time.add("all faults ended")
+}
+
+// lasts waits for the end of a fault.
+func (n *nemesis) lasts(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-n.heal:
+	}
+}
+
+// victim chooses the node an event is for: one that runs, if there is one.
+func (n *nemesis) victim(e Event) *node {
+	if e.Who == Leader {
+		if l := n.c.leader(); l != nil {
+			return l
+		}
+	}
+	var up []*node
+	for _, x := range n.c.nodes {
+		if x.current() != nil {
+			up = append(up, x)
+		}
+	}
+	if len(up) == 0 {
+		return nil
+	}
+	return up[e.Draw%uint64(len(up))]
+}
+
+func (n *nemesis) apply(e Event) {
+	v := n.victim(e)
+	if v == nil {
+		n.miss(e)
+		return
+	}
+	switch e.Kind {
+	case Kill, KillSilent, Restart:
+		n.death(e, []*node{v})
+	case KillAll, PowerCut:
+		n.death(e, n.c.nodes)
+	case Pause:
+		n.pause(e, v)
+	default:
+		n.during(e, v, n.begin(e, v))
+	}
+}
+
+func (n *nemesis) miss(e Event) {
+	n.c.time.add("nobody is there for: %s", e)
+	n.mu.Lock()
+	n.mu.missed = append(n.mu.missed, e)
+	n.mu.Unlock()
+}
+
+func (n *nemesis) note(e Event, on string) {
+	n.c.time.add("%s: %s for %v", e.Kind, on, e.For.Round(time.Millisecond))
+	n.mu.Lock()
+	n.mu.applied[e.Kind]++
+	n.mu.Unlock()
+}
+
+// during keeps a fault up for its time.
+func (n *nemesis) during(e Event, v *node, end func()) {
+	n.note(e, v.name)
+	n.lasts(e.For)
+	end()
+}
+
+// death ends processes and starts them again.
+func (n *nemesis) death(e Event, nodes []*node) {
+	if e.Kind == PowerCut {
+		for _, v := range nodes { // in order of names: no two wait for each other
+			n.busy[v.name] <- struct{}{}
+		}
+		n.note(e, "everyone")
+		n.c.power()
+		n.lasts(min(e.For, 3*time.Second))
+		for _, v := range nodes {
+			v.restart()
+			<-n.busy[v.name]
+		}
+		return
+	}
+	for _, v := range nodes {
+		n.wg.Go(func() {
+			n.busy[v.name] <- struct{}{}
+			defer func() { <-n.busy[v.name] }()
+			if v.current() == nil {
+				return
+			}
+			n.note(e, v.name)
+			machine := func() {}
+			if e.Kind == Restart {
+				v.stop(time.Minute)
+			} else {
+				machine = v.kill(e.Kind == KillSilent)
+			}
+			n.lasts(e.For)
+			machine()
+			v.restart()
+		})
+	}
+}
+
+// pause stops a process at its links and its store (Z2).
+func (n *nemesis) pause(e Event, v *node) {
+	r := v.current()
+	if r == nil {
+		n.miss(e)
+		return
+	}
+	n.note(e, v.name)
+	in := n.c.net.Block([]string{""}, []string{v.name})
+	out := n.c.net.Block([]string{v.name}, []string{""})
+	resume := r.life.pause()
+	n.lasts(e.For)
+	resume()
+	in()
+	out()
+	n.c.time.add("%s goes on", v.name)
+}
+
+// begin starts any other fault and returns what ends it.
+func (n *nemesis) begin(e Event, v *node) (end func()) {
+	net, store, me := n.c.net, n.c.store, []string{v.name}
+	others := append(n.others(v), n.clients...)
+	switch e.Kind {
+	case Isolate:
+		return both(net.Block(me, others), net.Block(others, me))
+	case Deaf:
+		return net.Block(others, me)
+	case Mute:
+		return net.Block(me, others)
+	case Split:
+		o := n.others(v)
+		peer := []string{o[e.Draw%uint64(len(o))]}
+		return both(net.Block(me, peer), net.Block(peer, me))
+	case NoClients:
+		return both(net.Block(me, n.clients), net.Block(n.clients, me))
+	case ResetAll:
+		net.Reset(v.name, "")
+		return func() {}
+	case SlowLinks:
+		var ends []func()
+		for _, o := range others {
+			ends = append(ends, net.Slow(v.name, o, time.Duration(e.Draw%400)*time.Millisecond+time.Millisecond))
+		}
+		return both(ends...)
+	case NoStore:
+		return store.cut(v.name)
+	case SlowStore:
+		return store.slowBy(v.name, time.Duration(e.Draw%1500)*time.Millisecond+time.Millisecond)
+	default:
+		return n.storeRules(e, v)
+	}
+}
+
+func both(ends ...func()) func() {
+	return func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
+func (n *nemesis) others(v *node) (names []string) {
+	for _, x := range n.c.nodes {
+		if x != v {
+			names = append(names, x.name)
+		}
+	}
+	return names
+}
+
+// storeRules are the faults that package fault knows.
+func (n *nemesis) storeRules(e Event, v *node) (end func()) {
+	r := v.current()
+	if r == nil {
+		return func() {}
+	}
+	chance := 0.15 + float64(e.Draw%70)/100
+	rule := fault.Rule{Chance: chance, Ops: []fault.Op{fault.PutNew, fault.Put}}
+	switch e.Kind {
+	case StoreError:
+		rule.Ops, rule.Before = nil, errSlowDown
+	case StoreLost:
+		rule.After = errLost
+	case StoreLate:
+		rule.After, rule.Late = errLate, time.Duration(1+e.Draw%8000)*time.Millisecond
+	case StoreOwn:
+		rule.Ops, rule.After = []fault.Op{fault.PutNew}, errOwn
+	case StoreFull:
+		rule.Chance, rule.Before = 1, errNoRoom
+	}
+	return r.faults.Add(rule)
+}
