@@ -320,7 +320,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	if err != nil {
 		return fmt.Errorf("open shared logs: %w", err)
 	}
-	setCfg := partition.SetConfig{Meta: n.ctl, Incarnation: inc, Shared: shared, Logger: n.log}
+	setCfg := partition.SetConfig{Meta: n.ctl, Incarnation: inc, Shared: shared, Proof: shared, Logger: n.log}
 	if n.local != nil {
 		setCfg.Local = n.local
 	}
@@ -331,14 +331,19 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	defer stopStore()
 	storeDone := make(chan error, 1)
 	go func() { storeDone <- shared.Run(storeCtx) }()
-	setCtx, stopSet := context.WithCancel(ctx)
+	setCtx, stopSet := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopSet()
 	setDone := make(chan error, 1)
 	go func() { setDone <- set.Run(setCtx) }()
+	mover := newMover(n, set)
+	moved := make(chan struct{})
+	go func() { defer close(moved); mover.run(setCtx) }()
+	n.ctl.SetMover(mover.offer)
 	n.hosted.store(set)
 	n.markReady()
 	select {
 	case <-ctx.Done():
+		n.drain(ctx, inc, fenced, shared.Fenced())
 	case <-fenced:
 		n.log.Warn("registration ended: another broker has the partitions now", "incarnation", inc.String())
 	case <-shared.Fenced():
@@ -354,6 +359,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	if e := <-storeDone; e != nil && storeCtx.Err() == nil {
 		err = errors.Join(err, e)
 	}
+	<-moved // a hand-over ends with the store at the latest
 	if err != nil && ctx.Err() == nil {
 		n.log.Warn("closing an incarnation", "incarnation", inc.String(), "err", err)
 		err = nil
