@@ -9,25 +9,26 @@ func (st *State) stop(i uint8) {
 	*p = process{wal: p.wal, stopped: true, next: p.next, slots: p.slots}
 }
 
-// appendRecord appends one record to a stream: the producer's current one, or a
-// plain one. A retry of what was appended before waits for the original (ans-1),
+// appendRecord appends one record to a stream: a plain one (nth 0), or the nth of
+// the producer that it has no answer for yet. A retry of what was appended before waits for the original (ans-1),
 // so that it is no step: the original's Commit acknowledges it.
-func (m *Model) appendRecord(st *State, i uint8, s int, producer bool) bool {
+func (m *Model) appendRecord(st *State, i uint8, s int, nth uint8) bool {
 	p := &st.proc[i]
 	l := &p.streams[s]
 	if !p.alive() || !l.open || l.frozen {
 		return false
 	}
 	r := record{stream: uint8(s), offset: l.next, epoch: l.epoch, wal: p.wal, slot: none}
-	if producer {
+	if nth > 0 {
+		seq := st.producerSeq + nth - 1
 		last := st.lastSeq(l, l.next)
-		if last >= st.producerSeq {
-			return m.mutation == DedupEarly && m.answerEarly(st, l)
+		if last >= seq {
+			return m.mutation == DedupEarly && m.answerEarly(st, l, seq)
 		}
-		if last != 0 && st.producerSeq != last+1 {
+		if last != 0 && seq != last+1 {
 			return false // OUT_OF_ORDER_SEQUENCE_NUMBER
 		}
-		r.seq = st.producerSeq
+		r.seq = seq
 	}
 	if int(st.nrecords) >= m.cfg.Records || int(l.next) >= m.cfg.Offsets || int(p.next) >= m.cfg.Slots {
 		return false
@@ -43,9 +44,9 @@ func (m *Model) appendRecord(st *State, i uint8, s int, producer bool) bool {
 
 // answerEarly is the mutation: a duplicate is answered before the original is
 // durable.
-func (m *Model) answerEarly(st *State, l *log) bool {
+func (m *Model) answerEarly(st *State, l *log, seq uint8) bool {
 	for o := range l.next {
-		if r := l.rec[o]; r != 0 && st.records[r-1].seq == st.producerSeq {
+		if r := l.rec[o]; r != 0 && st.records[r-1].seq == seq {
 			st.acked |= bit(int(r - 1))
 			return true
 		}

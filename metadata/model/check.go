@@ -210,19 +210,30 @@ func (m *Model) checkProcess(st *State, i uint8, s int, log *[maxOffsets]uint8) 
 	}
 	info := m.newest(st)
 	how := ""
-	probe := p.prefix()
-	if m.mutation == ProbeNext {
-		probe = p.next
-	}
 	switch {
 	case info.owns(p.wal, s) && info.part[s].epoch == l.epoch:
 		how = "a barrier"
-	case !st.store[p.wal][probe].fence():
+	case m.probe(st, p):
 		how = "a probe"
 	default:
 		return nil
 	}
 	return m.proof(st, i, s, st.acked, how)
+}
+
+// probe says whether a look at the store can prove ownership without a quorum:
+// the lowest slot that the process does not know durable must be free. Own data
+// there prove nothing: they resolve the slot, and the fence may be in the next.
+func (m *Model) probe(st *State, p *process) bool {
+	at := st.store[p.wal][p.prefix()]
+	switch m.mutation {
+	case ProbeNext:
+		return st.store[p.wal][p.next] == slotEmpty
+	case ProbeOwnData:
+		return !at.fence()
+	default:
+		return at == slotEmpty
+	}
 }
 
 // proof: a process may answer that its confirmed end is the end of the stream,

@@ -8,6 +8,7 @@ const (
 	Plain     Feature = 1 << iota // records without a producer on stream 0
 	TwoStream                     // records on stream 1
 	Producer                      // the idempotent producer, with retries
+	Pipelined                     // it has two records in flight
 	Flips                         // the owner gives streams away
 	Packs                         // segment objects, and commits of them
 	Adopts                        // commits of WAL slots as they are

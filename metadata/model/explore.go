@@ -3,6 +3,7 @@ package model
 import (
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"strings"
 	"time"
 )
@@ -27,9 +28,11 @@ type Report struct {
 // String is the report in a few lines.
 func (r *Report) String() string {
 	var b strings.Builder
-	how := "exhausted"
-	if !r.Complete {
-		how = "cut off"
+	how := "cut off"
+	if r.Complete {
+		how = "exhausted"
+	} else if r.Transitions == r.States {
+		how = "walked"
 	}
 	fmt.Fprintf(&b, "%-12s %9d states, %10d steps, depth %2d, %6d images, %7d applied, %5d rested, %s in %s", r.World, r.States, r.Transitions, r.Depth, r.Images, r.Applied, r.Rested, how, r.Elapsed.Round(time.Millisecond))
 	if r.Violation != nil {
@@ -72,6 +75,38 @@ func (s *seenSet) add(h uint64) bool {
 	}
 }
 
+// queue holds the states of one level, in pieces that are let go as they are
+// read.
+type queue struct {
+	pieces [][]State
+	n      int
+}
+
+const pieceStates = 4096
+
+func (q *queue) push(st *State) {
+	if q.n%pieceStates == 0 {
+		q.pieces = append(q.pieces, make([]State, 0, pieceStates))
+	}
+	last := &q.pieces[len(q.pieces)-1]
+	*last = append(*last, *st)
+	q.n++
+}
+
+// drain yields the states in order, once.
+func (q *queue) drain() iter.Seq[*State] {
+	return func(yield func(*State) bool) {
+		for i, piece := range q.pieces {
+			for j := range piece {
+				if !yield(&piece[j]) {
+					return
+				}
+			}
+			q.pieces[i] = nil
+		}
+	}
+}
+
 // explorer is one breadth-first exploration.
 type explorer struct {
 	m     *Model
@@ -101,27 +136,29 @@ func Explore(cfg Config, mutation Mutation) (*Report, error) {
 	e.report.World = cfg.Name
 	e.seen.add(maphash.Comparable(e.seed, first))
 	e.parent, e.via = append(e.parent, 0), append(e.via, 0)
-	level, from := []State{first}, 0
-	for len(level) > 0 && e.report.Violation == nil {
+	level, from := new(queue), 0
+	level.push(&first)
+	for level.n > 0 && e.report.Violation == nil {
 		if cfg.DepthLimit > 0 && e.report.Depth >= cfg.DepthLimit || cfg.StateLimit > 0 && len(e.parent) >= cfg.StateLimit {
 			break
 		}
-		var next []State
-		for i := range level {
-			if next, err = e.expand(&level[i], from+i, next); err != nil {
+		next := new(queue)
+		id := from
+		for st := range level.drain() {
+			if err := e.expand(st, id, next); err != nil {
 				return nil, err
 			}
 			if e.report.Violation != nil {
 				break
 			}
+			id++
 		}
-		from += len(level)
-		level = next
-		if len(level) > 0 {
+		from, level = id, next
+		if level.n > 0 {
 			e.report.Depth++
 		}
 	}
-	e.report.Complete = len(level) == 0
+	e.report.Complete = level.n == 0 && e.report.Violation == nil
 	e.report.Elapsed = time.Since(begun)
 	m.fill(&e.report)
 	e.report.States = len(e.parent)
@@ -129,12 +166,12 @@ func Explore(cfg Config, mutation Mutation) (*Report, error) {
 }
 
 // expand makes every step from a state.
-func (e *explorer) expand(st *State, id int, next []State) ([]State, error) {
+func (e *explorer) expand(st *State, id int, next *queue) error {
 	m := e.m
 	if m.cfg.Sample > 0 && id%m.cfg.Sample == 0 {
 		e.report.Rested++
 		if v := m.rest(*st); v != nil {
-			return next, e.violate(v, id, 0, false)
+			return e.violate(v, id, 0, false)
 		}
 	}
 	for i, s := range e.steps {
@@ -151,12 +188,12 @@ func (e *explorer) expand(st *State, id int, next []State) ([]State, error) {
 			m.bad = m.check(&n)
 		}
 		if m.bad != nil {
-			return next, e.violate(m.bad, id, i, true)
+			return e.violate(m.bad, id, i, true)
 		}
 		e.parent, e.via = append(e.parent, uint32(id)), append(e.via, uint16(i))
-		next = append(next, n)
+		next.push(&n)
 	}
-	return next, nil
+	return nil
 }
 
 // violate makes the trace of a violation in a state, or in a step from it.
@@ -182,7 +219,48 @@ func (e *explorer) violate(v *Violation, id, step int, stepped bool) error {
 	return nil
 }
 
-// fill puts the model's counts into a report.
+// fill adds the model's counts to a report.
 func (m *Model) fill(r *Report) {
-	r.Images, r.Applied, r.Checks = len(m.images), m.applied, m.checks
+	r.Images += len(m.images)
+	r.Applied += m.applied
+	for p, n := range m.checks {
+		r.Checks[p] += n
+	}
+}
+
+// Coverage is a table of what reports have checked and which steps they made.
+func Coverage(reports []*Report) string {
+	var b strings.Builder
+	for p := range propertyCount {
+		fmt.Fprintf(&b, "  checked %-24s %12d times\n", p, total(reports, func(r *Report) int { return r.Checks[p] }))
+	}
+	for k := range stepKinds {
+		fmt.Fprintf(&b, "  step    %-24s %12d times\n", stepNames[k], total(reports, func(r *Report) int { return r.Steps[k] }))
+	}
+	return b.String()
+}
+
+// Missing lists properties that never had anything to check, and steps that
+// were never made.
+func Missing(reports []*Report) []string {
+	var out []string
+	for p := range propertyCount {
+		if total(reports, func(r *Report) int { return r.Checks[p] }) == 0 {
+			out = append(out, p.String())
+		}
+	}
+	for k := range stepKinds {
+		if total(reports, func(r *Report) int { return r.Steps[k] }) == 0 {
+			out = append(out, stepNames[k])
+		}
+	}
+	return out
+}
+
+func total(reports []*Report, of func(*Report) int) int {
+	n := 0
+	for _, r := range reports {
+		n += of(r)
+	}
+	return n
 }

@@ -53,6 +53,7 @@ type outcome struct {
 	next  imageID
 	code  metadata.Code
 	alarm bool
+	fake  bool // made by editing an image
 	bad   *Violation
 }
 
@@ -159,7 +160,7 @@ func (m *Model) outcomeOf(img imageID, cmd cmdID) outcome {
 	info, c := m.images[img], m.commands[cmd]
 	next, r, fake := m.fsm(info, &c)
 	m.applied++
-	var o outcome
+	o := outcome{fake: fake}
 	if r.Err != nil {
 		o.code, o.alarm = r.Err.Code, r.Err.Alarm
 	}
@@ -173,6 +174,10 @@ func (m *Model) outcomeOf(img imageID, cmd cmdID) outcome {
 		return o
 	}
 	o.next = id
+	m.count(PropCheck)
+	if !o.alarm {
+		m.count(PropAlarm)
+	}
 	o.bad = m.checkImages(info, m.images[id])
 	if err := metadata.CheckStep(info.img, next); err != nil && o.bad == nil && !fake {
 		o.bad = &Violation{PropCheck, err.Error()}
@@ -213,7 +218,7 @@ func (m *Model) apply(st *State, cmd cmdID) outcome {
 	if o.next != st.img {
 		before := m.garbage(st, m.images[st.img])
 		st.img = o.next
-		if after := m.garbage(st, m.images[st.img]); before&^after != 0 {
+		if after := m.garbage(st, m.images[st.img]); before&^after != 0 && !o.fake {
 			m.fail(violation(PropGarbage, "garbage is garbage no longer after %s: %x, then %x", m.commands[cmd].String(), before, after))
 		}
 		m.count(PropGarbage)

@@ -9,12 +9,7 @@ import "ponor/metadata"
 func (m *Model) rest(st State) *Violation {
 	m.free = true
 	defer func() { m.free = false }()
-	for k := range st.cmds {
-		if id := st.cmds[k]; id != 0 {
-			m.apply(&st, id)
-		}
-	}
-	st.cmds = [maxCommands]cmdID{} // what did not apply is lost
+	m.restApply(&st)
 	st.seal = [sealerCount]sealing{}
 	leader, v := m.restLeader(&st)
 	if v != nil {
@@ -119,8 +114,9 @@ func (m *Model) restSeal(st *State, leader uint8) *Violation {
 	return nil
 }
 
+// restApply applies what was submitted; what is refused is lost.
 func (m *Model) restApply(st *State) {
-	for _, id := range st.cmds {
+	for _, id := range st.cmds { // of a copy: apply takes out dead ones
 		if id != 0 {
 			m.apply(st, id)
 		}

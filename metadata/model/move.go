@@ -38,7 +38,7 @@ func (m *Model) tailInSlots(st *State, i uint8, s int, c *command) {
 // last command (cmd-2).
 func (m *Model) settle(st *State, i uint8) bool {
 	p := &st.proc[i]
-	if !p.alive() || p.noop || m.settled(st, i) || !m.mayCommand(st, i) {
+	if !p.alive() || p.noop && !m.free || m.settled(st, i) || !m.mayCommand(st, i) {
 		return false
 	}
 	return m.submit(st, i, command{kind: cmdNoop})

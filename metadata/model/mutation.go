@@ -25,9 +25,12 @@ const (
 	DeleteFence              // slot-3
 	DedupEarly               // ans-1
 	ProbeNext                // ans-2
+	ProbeOwnData             // ans-2: own data in the lowest unresolved slot are enough
 	ExistsWithoutSync        // directory stores
 	DuplicateIncarnation     // cmd-6: a restart gets the old incarnation
 	TrimPastCheckpoint       // ext-4
+	SealWithoutSettle        // section 9: what was read may be in a page cache only
+	PackSkipsFrozen          // ext-4: a frozen stream is not packed, but the trim moves
 	// Of Apply:
 	NoCmdSeq            // cmd-1
 	SealStaleTrim       // cmd-4: and a sealer with an old trim
@@ -158,53 +161,4 @@ func reuseEpochs(info *imageInfo, img *metadata.Image) (*metadata.Image, bool) {
 		}
 	})
 	return out, reused
-}
-
-// Case is a mutation with what is expected of it: the property that must fail,
-// in a world where it is found soon.
-type Case struct {
-	Mutation Mutation
-	Name     string
-	World    Config
-}
-
-// Cases lists all mutations.
-func Cases() []Case {
-	base := Config{Brokers: []int32{1, 2}, Records: 3, Slots: 3, Offsets: 3, Objects: 2, Commands: 3, FenceLimit: 1, Epochs: 4}
-	in := func(f Feature) Config {
-		c := base
-		c.Features = f
-		return c
-	}
-	restart := in(Producer | Fences)
-	restart.Brokers, restart.Restarts = []int32{1}, []int32{1}
-	three := in(Producer | Fences)
-	three.Brokers, three.FenceLimit = []int32{1, 2, 3}, 3
-	back := in(Producer | Plain | Flips)
-	cases := []Case{
-		{AckOutOfOrder, "ack out of order", in(Producer | Fences)},
-		{FlipWithoutWaiting, "flip without waiting", in(Producer | Flips)},
-		{UnfreezeOnTimeout, "unfreeze on timeout", in(Producer | Flips)},
-		{UnfreezeOnImage, "unfreeze on image", in(Producer | Flips)},
-		{NoCmdSeq, "no cmdSeq", back},
-		{SealStaleTrim, "sealer with stale trim, no check by Apply", in(Plain | Packs | Sweeps | Fences)},
-		{OpenUnsealed, "open before sealed", in(Producer | Fences)},
-		{AcceptFenced, "Apply accepts a fenced submitter", in(Plain | Packs | Fences)},
-		{FlipToFenced, "flip to a fenced target", in(Producer | Flips | Fences)},
-		{SweepByAge, "sweep by age", in(Plain | Packs | Sweeps)},
-		{DeleteIgnoringReferences, "delete by trim ignoring references", in(Plain | Adopts | Sweeps)},
-		{DeleteFence, "delete the fence", in(Producer | Fences | Sweeps)},
-		{SealedKeepsEnd, "end not advanced by Sealed", in(Producer | Fences)},
-		{TrimOnPartialReject, "trim advanced on partial rejection", in(Plain | Adopts | Impatient)},
-		{DedupEarly, "duplicate answered early", in(Producer | Fences)},
-		{ProbeNext, "probe of the next slot", in(Producer | Fences)},
-		{EpochReused, "epoch reused for a second incoming owner", three},
-		{ExistsWithoutSync, "exists accepted without fsync", in(Producer | Directory)},
-		{DuplicateIncarnation, "duplicate incarnation id", restart},
-		{TrimPastCheckpoint, "trim past the checkpoint", in(Producer | Plain | Flips | Adopts | Trims)},
-	}
-	for i := range cases {
-		cases[i].World.Name = cases[i].Name
-	}
-	return cases
 }

@@ -17,7 +17,8 @@ func (m *Model) pack(st *State, i uint8, adopt bool) bool {
 	var held mask
 	for s := range streamCount {
 		l := &p.streams[s]
-		if !l.open || l.flip != 0 || info.part[s].epoch != l.epoch || l.conf <= info.part[s].end {
+		if !l.open || info.part[s].epoch != l.epoch || l.conf <= info.part[s].end ||
+			l.frozen && m.mutation == PackSkipsFrozen {
 			continue
 		}
 		c.part |= 1 << s

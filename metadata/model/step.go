@@ -43,11 +43,26 @@ type Step struct {
 	a, b, c uint8
 }
 
+// process is whose step it is; none: nobody's.
+func (s Step) process() uint8 {
+	switch {
+	case s.kind == doSealStart:
+		return s.b
+	case s.kind < doSweep && s.kind != doProducerNext:
+		return s.a
+	default:
+		return none
+	}
+}
+
 // do makes a step on a state if it can be made there.
 func (m *Model) do(st *State, s Step) bool {
+	if who := s.process(); who != none && who >= st.nprocs {
+		return false // it has not registered yet
+	}
 	switch s.kind {
 	case doAppend:
-		return m.appendRecord(st, s.a, int(s.b), s.c == 1)
+		return m.appendRecord(st, s.a, int(s.b), s.c)
 	case doProducerNext:
 		return m.producerNext(st)
 	case doIssue:
@@ -180,6 +195,9 @@ func (m *Model) processSteps(i, n int, add func(k stepKind, a, b, c int)) {
 	if cfg.on(Producer) {
 		add(doAppend, i, 0, 1)
 	}
+	if cfg.on(Pipelined) {
+		add(doAppend, i, 0, 2)
+	}
 	if cfg.on(Plain) {
 		add(doAppend, i, 0, 0)
 	}
@@ -226,7 +244,7 @@ func (m *Model) explain(s Step, before, after *State) string {
 	switch s.kind {
 	case doAppend:
 		if after.nrecords == before.nrecords {
-			return fmt.Sprintf("P%d answers a duplicate of sequence %d on s%d", s.a, before.producerSeq, s.b)
+			return fmt.Sprintf("P%d answers a duplicate of sequence %d on s%d", s.a, before.producerSeq+s.c-1, s.b)
 		}
 		r := after.records[before.nrecords]
 		return fmt.Sprintf("P%d appends record %d to s%d at offset %d, epoch %d, sequence %d", s.a, before.nrecords, s.b, r.offset, r.epoch, r.seq)

@@ -135,7 +135,7 @@ func (m *Model) sealSubmit(st *State, j uint8) bool {
 		return true // somebody was faster
 	}
 	for k := range z.at {
-		if st.store[z.wal][k].data() {
+		if st.store[z.wal][k].data() && m.mutation != SealWithoutSettle {
 			st.store[z.wal][k] |= slotSynced
 		}
 	}
