@@ -29,6 +29,7 @@ type Conn struct {
 	srv    *Server
 	nc     net.Conn
 	id     uint64
+	served context.Context // of the server; its end is the connection's
 	ctx    context.Context
 	cancel context.CancelFunc
 
@@ -77,11 +78,11 @@ type call struct {
 
 func newConn(ctx context.Context, s *Server, nc net.Conn) *Conn {
 	c := &Conn{
-		srv: s, nc: nc, id: s.lastID.Add(1), opened: s.clock(),
+		srv: s, nc: nc, served: ctx, id: s.lastID.Add(1), opened: s.clock(),
 		room: make(chan struct{}, 1),
 	}
-	// The end of ctx reaches the connection by way of serve, as a cause; being
-	// a child of ctx too would cost every connection an entry in its table.
+	// The end of ctx reaches the connection by way of endServed, as a cause;
+	// being a child of ctx too would cost an entry in its table.
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	c.br = bufio.NewReaderSize(nc, readBuffer)
 	c.active.Store(c.opened)
@@ -136,10 +137,8 @@ func (c *Conn) SetValue(key, value any) {
 	c.values[key] = value
 }
 
-// serve reads until the connection or ctx ends, then waits for what was read.
-func (c *Conn) serve(ctx context.Context) {
-	stop := context.AfterFunc(ctx, func() { c.fail(context.Cause(ctx)) })
-	defer stop()
+// serve reads until the connection ends, then waits for what was read.
+func (c *Conn) serve() {
 	err := c.read()
 	// A draining server waits as long as its Shutdown does, else a peer that
 	// left cannot hold its requests for longer than Linger.

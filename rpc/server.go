@@ -182,7 +182,10 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
+	stop := context.AfterFunc(ctx, func() {
+		l.Close()
+		s.endServed(ctx)
+	})
 	defer stop()
 	defer l.Close()
 	if !s.addListener(l) {
@@ -213,13 +216,23 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			continue
 		}
 		pause = 0
-		own.Go(func() { s.ServeConn(ctx, nc) })
+		own.Go(func() { s.serveConn(ctx, nc) })
 	}
 }
 
 // ServeConn serves one connection that was accepted elsewhere, until it ends or
 // ctx does, and closes it.
 func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
+	// A context of its own, by which endServed knows this connection.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { s.endServed(ctx) })
+	defer stop()
+	s.serveConn(ctx, nc)
+}
+
+// serveConn serves a connection that endServed(ctx) ends.
+func (s *Server) serveConn(ctx context.Context, nc net.Conn) {
 	c := newConn(ctx, s, nc)
 	if err := s.track(c); err != nil {
 		c.cancel()
@@ -228,7 +241,26 @@ func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 		return
 	}
 	defer s.untrack(c)
-	c.serve(ctx)
+	if ctx.Err() != nil { // endServed may have looked before c was there
+		c.fail(context.Cause(ctx))
+	}
+	c.serve()
+}
+
+// endServed ends the connections that are served under ctx, which ended. An
+// AfterFunc per connection would cost each 250 bytes.
+func (s *Server) endServed(ctx context.Context) {
+	var conns []*Conn
+	s.mu.Lock()
+	for c := range s.open {
+		if c.served == ctx {
+			conns = append(conns, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range conns {
+		c.fail(context.Cause(ctx))
+	}
 }
 
 // Shutdown stops accepting and reading, lets requests that were read be
