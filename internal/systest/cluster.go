@@ -182,6 +182,27 @@ func (c *Cluster) WaitReady(n int) {
 	})
 }
 
+// WaitLive waits until n brokers are listed by every node, which a node that has
+// just begun may not be for a while.
+func (c *Cluster) WaitLive(n int) {
+	c.t.Helper()
+	for _, node := range c.Nodes {
+		adm := kadm.NewClient(c.Client(kgo.SeedBrokers(node.Address)))
+		Eventually(c.t, 60*time.Second, fmt.Sprintf("%d brokers in the metadata of node %d", n, node.ID), func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
+			md, err := adm.Metadata(ctx)
+			if err != nil {
+				return err
+			}
+			if len(md.Brokers) < n {
+				return fmt.Errorf("%d brokers so far", len(md.Brokers))
+			}
+			return nil
+		})
+	}
+}
+
 // Eventually retries fn until it succeeds and fails the test with its last
 // error otherwise.
 func Eventually(t testing.TB, limit time.Duration, what string, fn func() error) {

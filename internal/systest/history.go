@@ -139,6 +139,18 @@ func (h *History) counts() []int {
 	return counts
 }
 
+// LongestGap is the longest time that any partition went without an
+// acknowledgement.
+func (h *History) LongestGap() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var longest time.Duration
+	for _, g := range h.mu.gaps {
+		longest = max(longest, g)
+	}
+	return longest
+}
+
 // Stop ends the producers and waits for what they still have in flight.
 func (h *History) Stop() {
 	h.t.Helper()

@@ -2,6 +2,7 @@ package systest_test
 
 import (
 	"testing"
+	"time"
 
 	"ponor/internal/systest"
 )
@@ -51,17 +52,50 @@ func TestPausedNodeWakesUpHarmless(t *testing.T) {
 	h.Check()
 }
 
+// A rolling restart is seen by nobody: each node hands its partitions over
+// before it stops, so no produce fails and none waits for a takeover.
 func TestTerminatedNodeExitsCleanly(t *testing.T) {
 	c := systest.Start(t, systest.Options{})
 	h := systest.Produce(t, c, "roll", 6, 1)
 	for _, n := range c.Nodes {
 		h.WaitAcked(100)
+		begun := time.Now()
 		if code := n.Stop(); code != 0 {
 			t.Errorf("node %d exited with %d on SIGTERM", n.ID, code)
 		}
+		t.Logf("node %d stopped in %v", n.ID, time.Since(begun).Round(time.Millisecond))
+		h.WaitAcked(100)
 		n.Start()
+		c.WaitLive(3)
 	}
 	h.WaitAcked(100)
+	h.Stop()
+	// 100 ms on a quiet machine; the rest is for others that share it.
+	if gap := h.LongestGap(); gap > 2*time.Second {
+		t.Errorf("a partition took nothing for %v during the restart", gap)
+	}
+	h.Check()
+}
+
+// The last node has nobody to hand over to and stops at once; a cluster that is
+// stopped as a whole comes back with everything.
+func TestTerminatedClusterStopsAndComesBack(t *testing.T) {
+	c := systest.Start(t, systest.Options{})
+	h := systest.Produce(t, c, "stop", 6, 1)
+	h.WaitAcked(200)
+	for _, n := range c.Nodes {
+		begun := time.Now()
+		if code := n.Stop(); code != 0 {
+			t.Errorf("node %d exited with %d on SIGTERM", n.ID, code)
+		}
+		if took := time.Since(begun); took > 20*time.Second {
+			t.Errorf("node %d took %v to stop", n.ID, took)
+		}
+	}
+	for _, n := range c.Nodes {
+		n.Start()
+	}
+	h.WaitAcked(200)
 	h.Stop()
 	h.Check()
 }
