@@ -170,9 +170,12 @@ func (e *edit) sealed(c *metadatapb.Sealed) (Result, *Error) {
 		// cmd-4: a sealer works from an image at or after the Fence; before it,
 		// trim and ends still move.
 		return Result{}, reject(ErrNotFenced, "%s has to be fenced before it is sealed", inc)
-	case w.State == Sealed && w.SealedEnd != c.GetEnd():
+	case w.State == Sealed && c.GetEnd() > w.SealedEnd:
+		// slot-3: the fence at the end is never deleted, so nobody gets past it.
 		return Result{}, alarm(ErrAlreadySealed, "%s at %d, now said to end at %d", inc, w.SealedEnd, c.GetEnd())
-	case w.State == Sealed: // cmd-4: the first one wins
+	case w.State == Sealed:
+		// cmd-4: the first one wins. A sealer that is late may find a lower end:
+		// slots below the fence were repacked and swept meanwhile (obj-1).
 		return Result{}, reject(ErrAlreadySealed, "%s at %d", inc, w.SealedEnd)
 	case c.GetEnd() < w.Trim:
 		// cmd-4: the sealer looked from an older trim, met slots deleted since,
