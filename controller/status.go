@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"slices"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"ponor/controller/controllerpb"
 	"ponor/metadata"
@@ -105,6 +108,34 @@ func (n *Node) StatusOf(ctx context.Context, address string) (Status, error) {
 	if _, err := n.client.attempt(ctx, address, laneAdmin, keyStatus, &controllerpb.StatusRequest{}, resp); err != nil {
 		return Status{}, fmt.Errorf("ask for status: %w", err)
 	}
+	return statusFrom(resp), nil
+}
+
+// AskStatus asks the node whose controller listens at address, from a process
+// that is no node.
+func AskStatus(ctx context.Context, address string) (Status, error) {
+	var d net.Dialer
+	conn, err := rpc.Dial(ctx, d.DialContext, address, rpc.ClientConfig{ClientID: "ponor-cli"})
+	if err != nil {
+		return Status{}, fmt.Errorf("ask for status: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	body, err := proto.Marshal(&controllerpb.StatusRequest{})
+	if err != nil {
+		return Status{}, fmt.Errorf("encode status request: %w", err)
+	}
+	resp := new(controllerpb.StatusResponse)
+	b, err := conn.Call(ctx, keyStatus, 0, body)
+	if err != nil {
+		return Status{}, fmt.Errorf("ask %s for status: %w", address, err)
+	}
+	if err := proto.Unmarshal(b, resp); err != nil {
+		return Status{}, fmt.Errorf("decode status of %s: %w", address, err)
+	}
+	return statusFrom(resp), nil
+}
+
+func statusFrom(resp *controllerpb.StatusResponse) Status {
 	s := Status{
 		NodeID: metadata.BrokerID(resp.NodeId), ClusterID: resp.ClusterId, Generation: resp.Generation,
 		Index: metadata.Index(resp.Index), Term: resp.Term, State: resp.State,
@@ -119,7 +150,7 @@ func (n *Node) StatusOf(ctx context.Context, address string) (Status, error) {
 			Index: metadata.Index(e.Index), Stats: Stats{OldestUnresolved: time.Duration(e.OldestUnresolvedMs) * time.Millisecond},
 		})
 	}
-	return s, nil
+	return s
 }
 
 func (s *server) status(context.Context, *rpc.Conn, *controllerpb.StatusRequest) response {

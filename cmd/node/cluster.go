@@ -48,10 +48,14 @@ func newClusterStatus() *cobra.Command {
 				if err := render(cmd, format, v, func(p *printer) { printCluster(p, v) }); err != nil {
 					return err
 				}
-				if v.Offline > 0 && format == formatText {
-					return fmt.Errorf("%d partitions have no leader", v.Offline)
+				if v.Offline == 0 {
+					return nil
 				}
-				return nil
+				err = fmt.Errorf("%d partitions have no leader", v.Offline)
+				if format == formatJSON {
+					return silentError{err}
+				}
+				return err
 			})
 		},
 	}

@@ -30,6 +30,9 @@ func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
+// silentError exits with 1 without printing more: the output has said it.
+type silentError struct{ error }
+
 func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
@@ -62,6 +65,10 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 // reportError prints one JSON object on standard output where the caller asked
 // for JSON, and a line on standard error otherwise.
 func reportError(cmd *cobra.Command, err error, out, errOut io.Writer) {
+	var silent silentError
+	if errors.As(err, &silent) {
+		return
+	}
 	if f := cmd.Flags().Lookup("format"); f != nil && f.Value.String() == formatJSON {
 		_ = writeJSON(out, map[string]string{"error": err.Error()})
 		return

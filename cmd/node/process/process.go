@@ -92,12 +92,15 @@ type Node struct {
 
 	ready    chan struct{} // closed when clients are served
 	draining chan struct{} // closed when the node begins to stop
+	aborted  context.Context
+	abort    context.CancelFunc
 }
 
 // New checks the configuration and opens the quorum's stores. It owns the
 // listeners from then on, also when it fails.
 func New(cfg Config) (*Node, error) {
 	n := &Node{cfg: cfg, log: cfg.Logger, ready: make(chan struct{}), draining: make(chan struct{})}
+	n.aborted, n.abort = context.WithCancel(context.Background())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
 	}
@@ -122,6 +125,18 @@ func New(cfg Config) (*Node, error) {
 
 // Ready is closed when clients are served.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// Abort makes Run, whose context must have ended, give up whatever it still
+// wanted to hand over. It ends the goroutines of a node, as the system does with
+// those of a process that was killed.
+func (n *Node) Abort() { n.abort() }
+
+// drain bounds one step of an exit.
+func (n *Node) drain(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	unlink := context.AfterFunc(n.aborted, cancel)
+	return ctx, func() { unlink(); cancel() }
+}
 
 // Controller is the node's part in the metadata quorum.
 func (n *Node) Controller() *controller.Node { return n.ctl }
@@ -205,7 +220,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 	}
 	if n.local != nil {
 		defer func() {
-			closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+			closeCtx, cancel := n.drain(ctx)
 			defer cancel()
 			if err := n.local.Close(closeCtx); err != nil {
 				n.log.Warn("closing local logs", "err", err)
@@ -220,7 +235,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), n.cfg.Clients) }()
 	err = n.host(ctx, endpoint)
 	close(n.draining)
-	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	drain, cancel := n.drain(ctx)
 	defer cancel()
 	if e := server.Shutdown(drain); e != nil {
 		server.Close()
@@ -352,7 +367,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	n.hosted.store(nil)
 	stopSet()
 	err = <-setDone
-	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	closeCtx, cancel := n.drain(ctx)
 	defer cancel()
 	err = errors.Join(err, shared.Close(closeCtx))
 	stopStore()
