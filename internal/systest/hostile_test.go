@@ -111,23 +111,6 @@ func attackOnce(ctx context.Context, address string, frame []byte) error {
 	return nil
 }
 
-// watchMemory is the most resident memory while f ran.
-func watchMemory(t *testing.T, pid int, f func()) int64 {
-	t.Helper()
-	done := make(chan struct{})
-	go func() { f(); close(done) }()
-	peak := resident(t, pid)
-	for tick := time.NewTicker(20 * time.Millisecond); ; {
-		select {
-		case <-tick.C:
-			peak = max(peak, resident(t, pid))
-		case <-done:
-			tick.Stop()
-			return max(peak, resident(t, pid))
-		}
-	}
-}
-
 // honest is a client that minds its own business: it produces a record and
 // consumes it, again and again.
 type honest struct {
