@@ -96,10 +96,12 @@ func (e *Engine) newName(folder metadata.ObjectKind) (segment.Name, string) {
 }
 
 // settle ends what newName began: the command that would refer to the object
-// has its final outcome. An object that got no reference is garbage of our own
-// and nobody can refer to it any more (obj-2).
-func (e *Engine) settle(ctx context.Context, objects ...string) {
-	img := e.cfg.Meta.Image()
+// has its final outcome, or there was none. An object that was never offered to
+// the metadata is garbage of our own and nobody can refer to it any more
+// (obj-2). One that was offered may be needed though the image does not name it:
+// by now its reference may have moved into an index object, another owner's
+// even. Only the sweep reads those.
+func (e *Engine) settle(ctx context.Context, offered bool, objects ...string) {
 	var garbage []string
 	e.mu.Lock()
 	for _, o := range objects {
@@ -109,7 +111,7 @@ func (e *Engine) settle(ctx context.Context, objects ...string) {
 			continue
 		}
 		delete(e.pending, o)
-		if img.References(o) == 0 {
+		if !offered {
 			garbage = append(garbage, e.prefix+"/"+o)
 		}
 	}

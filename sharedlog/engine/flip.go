@@ -81,17 +81,17 @@ func (e *Engine) Flip(ctx context.Context, streams []*metadatapb.FlipStream, fre
 	if err == nil {
 		err = f.planTails(ctx)
 	}
-	if err != nil {
-		f.failAll(err)
-	} else {
+	offered := err == nil
+	if offered {
 		f.submit()
+	} else {
+		f.failAll(err)
 	}
 	for _, m := range f.streams {
 		m.finish()
 	}
-	// Settled with the life of the engine: objects without a reference are ours
-	// to delete only once nobody can refer to them.
-	e.settle(e.life, f.objects...)
+	// With the life of the engine, because the submission did not end with ctx.
+	e.settle(e.life, offered, f.objects...)
 	return f.errors()
 }
 

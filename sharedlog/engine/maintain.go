@@ -158,7 +158,8 @@ func (e *Engine) foldAll(ctx context.Context) error {
 		return nil
 	}
 	name, object := e.newName(metadata.IndexObject)
-	defer func() { e.settle(ctx, object) }()
+	offered := false
+	defer func() { e.settle(ctx, offered, object) }()
 	b := segment.NewBuilder(name)
 	for _, f := range folds {
 		f.add(b, object)
@@ -167,6 +168,7 @@ func (e *Engine) foldAll(ctx context.Context) error {
 	if err := e.upload(ctx, object, body); err != nil {
 		return err
 	}
+	offered = true
 	var errs error
 	for _, f := range folds {
 		x := indexExtent(object, f.root, at[f.index])

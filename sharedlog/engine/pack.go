@@ -160,13 +160,15 @@ func (e *Engine) pack(ctx context.Context) error {
 		}
 	}
 	objects, err := e.writeRuns(ctx, streams)
-	defer func() { e.settle(ctx, objects...) }()
+	offered := false
+	defer func() { e.settle(ctx, offered, objects...) }()
 	if err != nil {
 		return err
 	}
 	if err := e.takeLedger(ctx); err != nil {
 		return err
 	}
+	offered = true
 	err = e.commitPack(ctx, streams, slots[n-1].Seq()+1)
 	e.leaveLedger()
 	if err != nil {

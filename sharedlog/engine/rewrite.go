@@ -66,7 +66,8 @@ func (e *Engine) rewrite(ctx context.Context, jobs []*rewrite) error {
 		return err != nil
 	})
 	up := uploads{e: e}
-	defer func() { e.settle(ctx, up.objects...) }()
+	offered := false
+	defer func() { e.settle(ctx, offered, up.objects...) }()
 	sources := sourceObjects{e: e, jobs: jobs}
 	for _, j := range jobs {
 		if err := e.rewriteOne(ctx, j, &sources, &up); err != nil {
@@ -78,6 +79,7 @@ func (e *Engine) rewrite(ctx context.Context, jobs []*rewrite) error {
 	if err := up.wait(); err != nil {
 		return errors.Join(errs, err)
 	}
+	offered = true
 	for _, j := range jobs {
 		if j.runs == nil {
 			continue
