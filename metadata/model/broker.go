@@ -1,6 +1,10 @@
 package model
 
-import "ponor/metadata"
+import (
+	"slices"
+
+	"ponor/metadata"
+)
 
 // stop is what a process does when it knows that it is fenced: it drops all it
 // had. Only its requests to the store may still land.
@@ -160,15 +164,24 @@ func (m *Model) acknowledge(st *State, r int) {
 	}
 }
 
-// look: a process applies the newest image. What it does not own any more it
-// closes; if it is fenced, it stops.
-func (m *Model) look(st *State, i uint8) bool {
+// look: a process applies the newest image, or one that is back from it. What it
+// does not own any more it closes; if it is fenced, it stops.
+func (m *Model) look(st *State, i, back uint8) bool {
 	p := &st.proc[i]
 	if !p.alive() || p.view == st.img {
 		return false
 	}
-	p.view = st.img
-	info := m.newest(st)
+	next := st.img
+	if back > 0 {
+		// Images do not come back, so that one at or before the view is found
+		// by going back from it. Image 0 is the first: everybody has applied it.
+		next = st.past[back-1]
+		if next == 0 || slices.Contains(st.past[:back], p.view) {
+			return false
+		}
+	}
+	p.view = next
+	info := m.images[next]
 	if !info.wal[p.wal].active() {
 		st.stop(i)
 		return true

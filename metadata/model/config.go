@@ -19,6 +19,7 @@ const (
 	Nameless                      // fences that name nobody
 	Ahead                         // sealers fence ahead
 	Directory                     // unsynced names, power loss
+	Behind                        // processes apply images one by one, or skip some
 	Impatient                     // a process packs before earlier commands are settled
 )
 

@@ -21,6 +21,9 @@ func TestMutations(t *testing.T) {
 	var table strings.Builder
 	for _, c := range model.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
+			if testing.Short() && c.Mutation == model.TrimPastCheckpoint {
+				t.Skip("half a million states")
+			}
 			r, err := model.Explore(c.World, c.Mutation)
 			if err != nil {
 				t.Fatal(err)
@@ -45,6 +48,9 @@ func TestWorlds(t *testing.T) {
 	var reports []*model.Report
 	for _, c := range model.Worlds(!*full) {
 		t.Run(c.Name, func(t *testing.T) {
+			if testing.Short() {
+				c.StateLimit = 20_000
+			}
 			r, err := model.Explore(c, model.None)
 			if err != nil {
 				t.Fatal(err)
@@ -64,8 +70,11 @@ func TestWorlds(t *testing.T) {
 // TestWalks makes seeded random runs with three incarnations.
 func TestWalks(t *testing.T) {
 	steps, s := 40_000, *seed
-	if *full {
-		steps = 20_000_000
+	switch {
+	case *full:
+		steps = 3_000_000
+	case testing.Short():
+		steps = 8_000
 	}
 	if s == 0 {
 		if s = 1; *full {
@@ -99,7 +108,7 @@ func coverage(t *testing.T, reports []*model.Report) {
 	}
 	fmt.Fprint(&b, model.Coverage(reports))
 	t.Log("\n" + b.String())
-	if missing := model.Missing(reports); len(missing) > 0 {
+	if missing := model.Missing(reports); len(missing) > 0 && !testing.Short() {
 		t.Errorf("nothing ever tested %q", missing)
 	}
 }

@@ -217,6 +217,10 @@ func (m *Model) apply(st *State, cmd cmdID) outcome {
 	}
 	if o.next != st.img {
 		before := m.garbage(st, m.images[st.img])
+		if m.cfg.on(Behind) {
+			copy(st.past[1:], st.past[:])
+			st.past[0] = st.img
+		}
 		st.img = o.next
 		if after := m.garbage(st, m.images[st.img]); before&^after != 0 && !o.fake {
 			m.fail(violation(PropGarbage, "garbage is garbage no longer after %s: %x, then %x", m.commands[cmd].String(), before, after))

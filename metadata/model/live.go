@@ -20,14 +20,14 @@ func (m *Model) rest(st State) *Violation {
 		return v
 	}
 	for i := range st.nprocs {
-		m.look(&st, i)
+		m.look(&st, i, 0)
 		if st.proc[i].alive() && !m.settled(&st, i) {
 			m.settle(&st, i)
 		}
 	}
 	m.restApply(&st)
 	for i := range st.nprocs {
-		m.look(&st, i)
+		m.look(&st, i, 0)
 		for s := range streamCount {
 			m.unfreeze(&st, i, s)
 			m.open(&st, i, s)
@@ -62,7 +62,7 @@ func (m *Model) served(st *State, s int) bool {
 // restLeader finds a process that is alive, or registers one.
 func (m *Model) restLeader(st *State) (uint8, *Violation) {
 	for i := range st.nprocs {
-		m.look(st, i)
+		m.look(st, i, 0)
 	}
 	for i := range st.nprocs {
 		if st.proc[i].alive() {
@@ -88,7 +88,7 @@ func (m *Model) restFence(st *State, leader uint8) {
 			m.fence(st, w, st.proc[leader].wal)
 		}
 	}
-	m.look(st, leader)
+	m.look(st, leader, 0)
 }
 
 // restSeal seals all that is fenced.
@@ -109,7 +109,7 @@ func (m *Model) restSeal(st *State, leader uint8) *Violation {
 		if m.newest(st).wal[w].state != metadata.Sealed {
 			return violation(PropLive, "W%d stays %s", w, m.newest(st).wal[w].state)
 		}
-		m.look(st, leader)
+		m.look(st, leader, 0)
 	}
 	return nil
 }

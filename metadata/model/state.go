@@ -14,6 +14,7 @@ const (
 	maxObjects  = 5 // segment and index objects per incarnation
 	maxCommands = 8
 	sealerCount = 2
+	pastImages  = 2
 	// window is how many slots a process has in flight at most.
 	window = 2
 
@@ -36,7 +37,10 @@ func bit(r int) mask          { return 1 << r }
 // State is one state of the modelled world. It is comparable: equal states are
 // one state.
 type State struct {
-	img  imageID
+	img imageID
+	// past are the images before, newest first, that a process which is behind
+	// may apply next; zeros if the world has nobody Behind.
+	past [pastImages]imageID
 	proc [maxProcs]process
 	cmds [maxCommands]cmdID // submitted and not dead, ascending, zeros last
 

@@ -72,7 +72,7 @@ func (m *Model) do(st *State, s Step) bool {
 	case doLearn:
 		return m.learn(st, s.a, s.b)
 	case doLook:
-		return m.look(st, s.a)
+		return m.look(st, s.a, s.b)
 	case doOpen:
 		return m.open(st, s.a, int(s.b))
 	case doFlip:
@@ -184,6 +184,9 @@ func (m *Model) steps() []Step {
 func (m *Model) processSteps(i, n int, add func(k stepKind, a, b, c int)) {
 	cfg := &m.cfg
 	add(doLook, i, 0, 0)
+	for back := 1; back <= pastImages && cfg.on(Behind); back++ {
+		add(doLook, i, back, 0)
+	}
 	add(doIssue, i, 0, 0)
 	for k := range cfg.Slots {
 		add(doLand, i, k, 0)
@@ -260,7 +263,10 @@ func (m *Model) explain(s Step, before, after *State) string {
 		}
 		return fmt.Sprintf("P%d learns that slot %d is its own; acknowledged are records %s", s.a, s.b, records(after.acked))
 	case doLook:
-		return fmt.Sprintf("P%d applies the newest image", s.a)
+		if s.b == 0 {
+			return fmt.Sprintf("P%d applies the newest image", s.a)
+		}
+		return fmt.Sprintf("P%d applies the newest image but %d", s.a, s.b)
 	case doOpen:
 		return fmt.Sprintf("P%d opens s%d at epoch %d from offset %d", s.a, s.b, after.proc[s.a].streams[s.b].epoch, after.proc[s.a].streams[s.b].next)
 	case doUnfreeze:

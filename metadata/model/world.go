@@ -4,7 +4,7 @@ package model
 // leaves out what has no bearing on its subject; together they have every step.
 // With small they are bounded so that all take seconds.
 func Worlds(small bool) []Config {
-	base := Config{Brokers: []int32{1, 2}, Records: 3, Slots: 3, Offsets: 3, Objects: 2, Commands: 3, FenceLimit: 2, Epochs: 4, Sample: 50, StateLimit: 40_000_000}
+	base := Config{Brokers: []int32{1, 2}, Records: 3, Slots: 3, Offsets: 3, Objects: 2, Commands: 3, FenceLimit: 2, Epochs: 4, Sample: 50, StateLimit: 12_000_000}
 	if small {
 		base.Records, base.Slots, base.Commands, base.FenceLimit, base.StateLimit = 2, 2, 2, 1, 80_000
 	}
@@ -20,8 +20,10 @@ func Worlds(small bool) []Config {
 	restart.Brokers, restart.Restarts = []int32{1}, []int32{1}
 	return []Config{
 		in("takeover", Producer|Pipelined|Fences|Nameless|Ahead, nil),
-		in("streams", TwoStream|Producer|Fences|Flips, func(c *Config) { c.Slots, c.FenceLimit = 2, 1 }),
-		in("move", Producer|Plain|Flips|Fences, func(c *Config) { c.FenceLimit = 1 }),
+		in("streams", TwoStream|Producer|Fences|Flips, func(c *Config) { c.Records, c.Slots, c.Commands, c.FenceLimit = 2, 2, 2, 1 }),
+		in("two packs", TwoStream|Plain|Flips|Packs|Adopts, func(c *Config) { c.Records, c.Slots = 2, 2 }),
+		in("move", Producer|Plain|Flips|Fences, func(c *Config) { c.Slots, c.FenceLimit = 2, 1 }),
+		in("behind", Producer|Flips|Fences|Behind, func(c *Config) { c.Records, c.Slots, c.FenceLimit = 2, 2, 1 }),
 		in("pack", Producer|Packs|Adopts|Sweeps|Fences, nil),
 		in("repack", Plain|Flips|Repacks|Sweeps, nil),
 		in("trim", Producer|Plain|Packs|Trims|Flips, func(c *Config) { c.Slots = 2 }),
@@ -32,7 +34,7 @@ func Worlds(small bool) []Config {
 
 // WalkWorlds have three incarnations and everything in them, for random walks.
 func WalkWorlds() []Config {
-	all := Plain | TwoStream | Producer | Pipelined | Flips | Packs | Adopts | Trims | Repacks | Sweeps | Fences | Nameless | Ahead
+	all := Plain | TwoStream | Producer | Pipelined | Flips | Packs | Adopts | Trims | Repacks | Sweeps | Fences | Nameless | Ahead | Behind
 	base := Config{
 		Brokers: []int32{1, 2}, SecondOwner: 1, Restarts: []int32{1}, Records: maxRecords, Slots: maxSlots, Offsets: maxOffsets,
 		Objects: 3, Commands: 6, FenceLimit: 4, Epochs: 6, Features: all, Sample: 50, Name: "walk restart",
