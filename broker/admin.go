@@ -18,6 +18,11 @@ type Admin interface {
 	DeleteTopics(ctx context.Context, ids []metadata.TopicID) ([]*controller.Error, error)
 	CreatePartitions(ctx context.Context, topics []controller.PartitionsSpec, validateOnly bool) ([]*controller.Error, error)
 	AlterConfigs(ctx context.Context, resources []controller.ConfigResource, validateOnly bool) ([]*controller.Error, error)
+	// Reassign changes replica lists; an empty list cancels a change under way.
+	Reassign(ctx context.Context, changes []controller.PartitionChange) ([]*controller.Error, error)
+	// ElectPreferred has partitions moved to their preferred leaders; it does not
+	// wait for the moves.
+	ElectPreferred(ctx context.Context, changes []controller.PartitionChange) ([]*controller.Error, error)
 	// AllocateProducerID returns an id that no producer ever had.
 	AllocateProducerID(ctx context.Context) (int64, error)
 }

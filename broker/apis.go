@@ -67,7 +67,10 @@ func table(cfg Config) []api {
 		{key: 33, min: 0, max: 2, handle: typed((*Broker).alterConfigs), limit: adminLimit},
 		{key: 35, min: 1, max: 5, handle: typed((*Broker).describeLogDirs), limit: adminLimit},
 		{key: 37, min: 0, max: 3, handle: typed((*Broker).createPartitions), limit: adminLimit},
+		{key: 43, min: 0, max: 2, handle: typed((*Broker).electLeaders), limit: adminLimit},
 		{key: 44, min: 0, max: 1, handle: typed((*Broker).incrementalAlterConfigs), limit: adminLimit},
+		{key: 45, min: 0, max: 1, handle: typed((*Broker).alterPartitionReassignments), limit: adminLimit},
+		{key: 46, min: 0, max: 0, handle: typed((*Broker).listPartitionReassignments), limit: adminLimit},
 		{key: 60, min: 0, max: 2, handle: typed((*Broker).describeCluster)},
 		{key: 75, min: 0, max: 0, handle: typed((*Broker).describeTopicPartitions), limit: adminLimit},
 	}

@@ -43,6 +43,7 @@ type cluster struct {
 	parts    map[partKey]*partition.Partition
 	opening  map[partKey]bool // Get answers ErrOpening
 	adminErr error            // what Admin answers instead
+	stuck    bool             // elections are taken and nothing happens
 }
 
 type partKey struct {

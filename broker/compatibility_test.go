@@ -36,7 +36,10 @@ var compatibilityNotes = map[int16]string{
 	33: "topics, brokers",
 	35: "",
 	37: "",
+	43: "an unclean election finds nothing to elect",
 	44: "topics, brokers, this broker's logger",
+	45: "applied at once: nothing is copied",
+	46: "",
 	60: "brokers only, as on any broker's listener",
 	75: "",
 }

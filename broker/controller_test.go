@@ -137,3 +137,52 @@ func (c *cluster) AllocateProducerID(context.Context) (int64, error) {
 	c.ids++
 	return c.ids, nil
 }
+
+// Reassign takes every list at once and moves no leader.
+func (c *cluster) Reassign(_ context.Context, changes []controller.PartitionChange) ([]*controller.Error, error) {
+	if err := c.refusal(); err != nil {
+		return nil, err
+	}
+	out := make([]*controller.Error, len(changes))
+	for i, ch := range changes {
+		p, _ := c.Image().Partition(ch.Topic, ch.Partition)
+		assign := &metadatapb.AssignReplicas{TopicId: ch.Topic[:], Partition: ch.Partition}
+		list := ch.Replicas
+		switch {
+		case len(list) == 0 && len(p.Adding)+len(p.Removing) == 0:
+			out[i] = &controller.Error{Code: controller.CodeNoReassignment, Message: "none is under way"}
+			continue
+		case len(list) == 0:
+			list = []metadata.BrokerID{p.Owner.Broker}
+		case list[0] != p.Owner.Broker: // goes on until somebody moves it
+			assign.Adding = []int32{int32(list[0])}
+			list = append(list, p.Owner.Broker)
+			assign.Removing = []int32{int32(p.Owner.Broker)}
+		}
+		for _, id := range list {
+			assign.Replicas = append(assign.Replicas, int32(id))
+		}
+		out[i] = rejected(c.apply(&metadatapb.Command{Body: &metadatapb.Command_AssignReplicas{AssignReplicas: assign}}))
+	}
+	return out, nil
+}
+
+// ElectPreferred remembers what it was asked for; the test moves leaders.
+func (c *cluster) ElectPreferred(_ context.Context, changes []controller.PartitionChange) ([]*controller.Error, error) {
+	if err := c.refusal(); err != nil {
+		return nil, err
+	}
+	out := make([]*controller.Error, len(changes))
+	for i, ch := range changes {
+		p, _ := c.Image().Partition(ch.Topic, ch.Partition)
+		target, ok := c.Image().Broker(p.Replicas[0])
+		if !ok || target.Fenced {
+			out[i] = &controller.Error{Code: controller.CodePreferredUnavailable, Message: "it is offline"}
+			continue
+		}
+		if !c.stuck {
+			c.move(ch.Topic, ch.Partition, target.ID)
+		}
+	}
+	return out, nil
+}
