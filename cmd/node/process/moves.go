@@ -91,6 +91,7 @@ func (m *mover) handover(ctx context.Context, moves []controller.Move) int {
 func (n *Node) drain(ctx context.Context, inc metadata.Incarnation, fenced, walFenced <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainLimit)
 	defer cancel()
+	defer context.AfterFunc(n.aborted, cancel)()
 	img := n.ctl.Image()
 	if left(img, inc) == 0 || !othersLive(img, inc) {
 		return

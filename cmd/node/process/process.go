@@ -131,8 +131,8 @@ func (n *Node) Ready() <-chan struct{} { return n.ready }
 // those of a process that was killed.
 func (n *Node) Abort() { n.abort() }
 
-// drain bounds one step of an exit.
-func (n *Node) drain(ctx context.Context) (context.Context, context.CancelFunc) {
+// step bounds one step of an exit.
+func (n *Node) step(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	unlink := context.AfterFunc(n.aborted, cancel)
 	return ctx, func() { unlink(); cancel() }
@@ -220,7 +220,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 	}
 	if n.local != nil {
 		defer func() {
-			closeCtx, cancel := n.drain(ctx)
+			closeCtx, cancel := n.step(ctx)
 			defer cancel()
 			if err := n.local.Close(closeCtx); err != nil {
 				n.log.Warn("closing local logs", "err", err)
@@ -235,7 +235,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), n.cfg.Clients) }()
 	err = n.host(ctx, endpoint)
 	close(n.draining)
-	drain, cancel := n.drain(ctx)
+	drain, cancel := n.step(ctx)
 	defer cancel()
 	if e := server.Shutdown(drain); e != nil {
 		server.Close()
@@ -367,7 +367,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	n.hosted.store(nil)
 	stopSet()
 	err = <-setDone
-	closeCtx, cancel := n.drain(ctx)
+	closeCtx, cancel := n.step(ctx)
 	defer cancel()
 	err = errors.Join(err, shared.Close(closeCtx))
 	stopStore()
