@@ -14,6 +14,11 @@ import (
 const (
 	// readPiece is how much of a frame must arrive within ReadStall.
 	readPiece = 64 << 10
+	// firstPart is how much of a frame gets its memory before anything of it
+	// arrived: more than producers send by default. nextPart is how many times
+	// as much it gets when that is full; the less, the more copies.
+	firstPart = 2 << 20
+	nextPart  = 8
 	// unreadInflight is how many requests are read ahead while a reply is being
 	// written. A peer that reads does not notice, as a write ends at once; one
 	// that never reads costs these requests instead of ConnInflight.
@@ -77,8 +82,7 @@ func (c *Conn) next() (*call, error) {
 	c.inflight.Add(1)
 	c.bytes.Add(q.charge)
 	_, _ = c.br.Discard(headBytes) // was peeked
-	q.frame = allocFrame(h.size-(headBytes-4), r.Raw)
-	if err := c.fill(q.frame); err != nil {
+	if err := c.fill(q, h.size-(headBytes-4)); err != nil {
 		c.release(q)
 		return nil, c.readErr(err)
 	}
@@ -110,8 +114,28 @@ func (c *Conn) admit(h head) (*route, error) {
 	return r, nil
 }
 
-// fill reads a frame in pieces, so that the reaper sees progress.
-func (c *Conn) fill(b []byte) error {
+// fill reads the n bytes of a frame. A large one gets its memory as it arrives:
+// what a peer announces and does not send costs its budget only.
+func (c *Conn) fill(q *call, n int) error {
+	q.frame = allocFrame(min(n, firstPart), q.route.Raw)
+	for have := 0; ; {
+		if err := c.readFull(q.frame[have:]); err != nil {
+			return err
+		}
+		if have = len(q.frame); have == n {
+			return nil
+		}
+		part := q.frame
+		q.frame = allocFrame(min(n, nextPart*have), q.route.Raw)
+		copy(q.frame, part)
+		if q.route.Raw {
+			freeFrame(part)
+		}
+	}
+}
+
+// readFull fills b in pieces, so that the reaper sees progress.
+func (c *Conn) readFull(b []byte) error {
 	for len(b) > 0 {
 		c.reading.Store(c.srv.clock())
 		n := min(len(b), readPiece)
