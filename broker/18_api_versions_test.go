@@ -22,7 +22,7 @@ func TestApiVersionsMatchTheTable(t *testing.T) {
 	isCode(t, "response", resp.ErrorCode, nil)
 	kafka := map[int16][2]int16{
 		0: {0, 13}, 1: {4, 18}, 2: {1, 11}, 3: {0, 13}, 10: {0, 6}, 18: {0, 5}, 19: {2, 7}, 20: {1, 6}, 21: {0, 2},
-		22: {0, 5}, 23: {2, 4}, 32: {1, 4}, 33: {0, 2}, 35: {1, 5}, 37: {0, 3}, 44: {0, 1}, 60: {0, 2}, 75: {0, 0},
+		22: {0, 5}, 23: {2, 4}, 32: {1, 4}, 33: {0, 2}, 35: {1, 5}, 37: {0, 3}, 43: {0, 2}, 44: {0, 1}, 45: {0, 1}, 46: {0, 0}, 60: {0, 2}, 75: {0, 0},
 	}
 	for _, k := range resp.ApiKeys {
 		if want, ok := kafka[k.ApiKey]; !ok || want != [2]int16{k.MinVersion, k.MaxVersion} {
