@@ -5,10 +5,10 @@ LINT    ?= $(shell $(GO) env GOPATH)/bin/golangci-lint
 FUZZ    ?= 10s
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz bench clients proto clean
+.PHONY: help build run test race lint model fuzz bench bench-cluster bench-kafka clients proto clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/ponor
 	$(GO) build -trimpath -o $(BIN)/ponor ./cmd/node
@@ -36,6 +36,12 @@ fuzz: ## Fuzz every decoder for FUZZ (10s) each
 
 bench: ## Run the Go benchmarks
 	$(GO) test -run '^$$' -bench . -benchmem $(CORE)
+
+bench-cluster: build ## Measure a cluster of three processes
+	$(GO) run ./deploy/bench
+
+bench-kafka: build ## Measure it and Apache Kafka in turns (needs Java and deploy/kafka/kafka.sh fetch)
+	$(GO) run ./deploy/bench -kafka -rounds 3
 
 clients: build ## Test with kcat, the Java tools, kafka-python and franz-go's own suite
 	bash deploy/ci/clients.sh

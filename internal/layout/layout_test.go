@@ -32,6 +32,7 @@ var rows = map[string]int{
 	"console":            4,
 	"cmd":                5,
 	"jepsen":             6,
+	"deploy":             6,
 }
 
 // vendors maps a family of libraries to the only folders that may import it.

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const nodes = 3
+
+// system is a running cluster.
+type system struct {
+	name      string
+	bootstrap string
+	pids      []int
+	started   time.Duration // from the first exec to the first acknowledged record
+	slots     *slotCount    // nil for Kafka
+	stop      func()
+}
+
+// startPonor starts three processes over one directory.
+func startPonor(ctx context.Context, o options) (*system, error) {
+	ports, err := freePorts(2 * nodes)
+	if err != nil {
+		return nil, err
+	}
+	clients, quorum := ports[:nodes], ports[nodes:]
+	store := filepath.Join(o.dir, "store")
+	s := &system{name: "ponor", bootstrap: strings.Join(clients, ","), slots: &slotCount{root: store}}
+	var procs []*exec.Cmd
+	s.stop = func() {
+		for _, p := range procs {
+			_ = p.Process.Signal(syscall.SIGTERM)
+		}
+		for _, p := range procs {
+			_ = p.Wait() // it was told to end
+		}
+		s.slots.stop()
+	}
+	begin := time.Now()
+	for i := range nodes {
+		data := filepath.Join(o.dir, fmt.Sprint("node-", i+1))
+		log, err := os.Create(data + ".log")
+		if err != nil {
+			return nil, fmt.Errorf("make log: %w", err)
+		}
+		p := exec.Command(o.binary, "start", "--node-id", fmt.Sprint(i+1), "--listen", clients[i], "--controller-listen", quorum[i],
+			"--join", strings.Join(quorum, ","), "--store", "dir://"+store, "--data-dir", data)
+		p.Stdout, p.Stderr = log, log
+		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours, we stop them
+		err = p.Start()
+		log.Close()
+		if err != nil {
+			s.stop()
+			return nil, fmt.Errorf("start node: %w", err)
+		}
+		procs = append(procs, p)
+		s.pids = append(s.pids, p.Process.Pid)
+	}
+	if err := s.firstRecord(ctx, o); err != nil {
+		s.stop()
+		return nil, err
+	}
+	s.started = time.Since(begin)
+	s.slots.start()
+	fmt.Fprintf(os.Stderr, "ponor: %.2f s from start to the first acknowledged record\n", s.started.Seconds())
+	return s, nil
+}
+
+// startKafka starts three combined nodes of Apache Kafka, see deploy/kafka.
+func startKafka(ctx context.Context, o options) (*system, error) {
+	dir := filepath.Join(o.dir, "kafka")
+	script := filepath.Join("deploy", "kafka", "kafka.sh")
+	begin := time.Now()
+	out, err := exec.CommandContext(ctx, "bash", script, "start", dir).Output()
+	if err != nil {
+		return nil, fmt.Errorf("start kafka: %w", err)
+	}
+	s := &system{name: "kafka", bootstrap: strings.TrimSpace(string(out))}
+	s.stop = func() { _ = exec.Command("bash", script, "stop", dir).Run() }
+	for i := range nodes {
+		b, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("node%d.pid", i+1)))
+		if err != nil {
+			s.stop()
+			return nil, fmt.Errorf("find kafka: %w", err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err != nil {
+			s.stop()
+			return nil, fmt.Errorf("find kafka: %w", err)
+		}
+		s.pids = append(s.pids, pid)
+	}
+	if err := s.firstRecord(ctx, o); err != nil {
+		s.stop()
+		return nil, err
+	}
+	s.started = time.Since(begin)
+	fmt.Fprintf(os.Stderr, "kafka: %.2f s from start to the first acknowledged record\n", s.started.Seconds())
+	return s, nil
+}
+
+// firstRecord returns once a record was acknowledged.
+func (s *system) firstRecord(ctx context.Context, o options) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		// What it prints is about a cluster that is not there yet.
+		if s.ponor(ctx, o, nil, "topic", "create", "first", "--partitions", "3") == nil {
+			break
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+	err := ctx.Err()
+	for ctx.Err() == nil {
+		if err = s.ponor(ctx, o, nil, "bench", "latency", "--topic", "first", "--rate", "100", "--warmup", "1ms", "--duration", "20ms", "--end-to-end=false"); err == nil {
+			return nil
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+	return fmt.Errorf("%s does not serve: %w", s.name, err)
+}
+
+// ponor runs a client verb against the cluster.
+func (s *system) ponor(ctx context.Context, o options, out *[]byte, args ...string) error {
+	cmd := exec.CommandContext(ctx, o.binary, append(args, "--bootstrap", s.bootstrap)...)
+	var errOut strings.Builder
+	cmd.Stderr = &errOut
+	b, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("ponor %s: %w: %s", strings.Join(args, " "), err, errOut.String())
+	}
+	if out != nil {
+		*out = b
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// freePorts finds addresses that are free now.
+func freePorts(n int) ([]string, error) {
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // ends at once
+		if err != nil {
+			return nil, fmt.Errorf("find a free port: %w", err)
+		}
+		defer l.Close()
+		out = append(out, l.Addr().String())
+	}
+	return out, nil
+}
+
+// slotCount counts WAL objects from outside: slots are numbered, and none is
+// deleted sooner than a second after it was made.
+type slotCount struct {
+	root  string
+	mu    sync.Mutex
+	ends  map[string]int64 // by WAL
+	done  chan struct{}
+	ended chan struct{}
+}
+
+func (c *slotCount) start() {
+	c.ends, c.done, c.ended = map[string]int64{}, make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(c.ended)
+		for {
+			c.look()
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-c.done:
+				return
+			}
+		}
+	}()
+}
+
+func (c *slotCount) stop() {
+	if c.done != nil {
+		close(c.done)
+		<-c.ended
+	}
+}
+
+// look reads the WALs' directories once and returns how many slots there were.
+func (c *slotCount) look() (n int64) {
+	dirs, _ := filepath.Glob(filepath.Join(c.root, "*", "*", "wal", "*", "0")) // a constant pattern
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, d := range dirs {
+		list, err := os.ReadDir(d)
+		if err != nil || len(list) == 0 {
+			continue
+		}
+		if last, err := strconv.ParseInt(list[len(list)-1].Name(), 10, 64); err == nil {
+			c.ends[d] = max(c.ends[d], last+1)
+		}
+	}
+	for _, end := range c.ends {
+		n += end
+	}
+	return n
+}

@@ -1,0 +1,103 @@
+// Command bench measures a cluster of three Ponor processes on this machine, and
+// Apache Kafka beside it, with the loads of docs/benchmarks.md:
+//
+//	go run ./deploy/bench                     # Ponor (make bench-cluster)
+//	go run ./deploy/bench -kafka -rounds 3    # both in turns (make bench-kafka)
+//
+// It only starts, stops and reads processes; the loads are 'ponor bench'. With
+// -kafka both clusters stay up and take each load one after the other, so that
+// what else the machine does hits both; the first round warms up and does not
+// count. Ratios of one run mean something, figures of two runs do not.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are the command line.
+type options struct {
+	binary           string
+	dir              string
+	kafka            bool
+	rounds           int
+	warmup, duration time.Duration
+	only             string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.binary, "binary", "bin/ponor", "the binary to measure and to measure with")
+	flag.StringVar(&o.dir, "dir", "", "directory on the disk to measure; default a temporary one")
+	flag.BoolVar(&o.kafka, "kafka", false, "measure Apache Kafka in turns (needs Java and 'deploy/kafka/kafka.sh fetch')")
+	flag.IntVar(&o.rounds, "rounds", 1, "rounds that count; medians are printed")
+	flag.DurationVar(&o.warmup, "warmup", 5*time.Second, "load before each measurement")
+	flag.DurationVar(&o.duration, "duration", 10*time.Second, "each measurement")
+	flag.StringVar(&o.only, "only", "", "comma-separated names of loads; default all")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) (err error) {
+	if o.binary, err = filepath.Abs(o.binary); err != nil {
+		return fmt.Errorf("find binary: %w", err)
+	}
+	if o.dir, err = os.MkdirTemp(o.dir, "ponor-bench-"); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(o.dir) }()
+	ponor, err := startPonor(ctx, o)
+	if err != nil {
+		return err
+	}
+	systems := []*system{ponor}
+	defer func() {
+		for _, s := range systems {
+			s.stop()
+		}
+	}()
+	if o.kafka {
+		kafka, err := startKafka(ctx, o)
+		if err != nil {
+			return err
+		}
+		systems = append(systems, kafka)
+	}
+	table := results{}
+	first := 1
+	if o.kafka {
+		first = 0 // Java compiles what it sees used
+	}
+	for round := first; round <= o.rounds; round++ {
+		for _, l := range loads() {
+			if o.only != "" && !slices.Contains(strings.Split(o.only, ","), l.name) {
+				continue
+			}
+			for _, s := range systems {
+				m, err := l.measure(ctx, o, s)
+				if err != nil {
+					return fmt.Errorf("%s on %s: %w", l.name, s.name, err)
+				}
+				fmt.Fprintf(os.Stderr, "round %d %-12s %-6s %s\n", round, l.name, s.name, m)
+				if round > 0 {
+					table.add(l.name, s.name, m)
+				}
+			}
+		}
+	}
+	table.print(os.Stdout, systems)
+	return nil
+}
