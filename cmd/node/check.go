@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"ponor/sharedlog/objstore"
 )
 
 func newCheck() *cobra.Command {
@@ -60,14 +58,12 @@ be used, and says which promise it broke. It leaves nothing behind.`,
 }
 
 func checkStore(ctx context.Context, raw string) (storeCheck, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
 	b, err := openBucket(ctx, raw, "check")
 	if err != nil {
 		return storeCheck{}, err
 	}
 	defer b.Close()
-	report, err := objstore.Probe(ctx, b)
+	report, err := probeStore(ctx, b, checkPatience, func(error) {})
 	if err != nil {
 		return storeCheck{}, err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -17,8 +18,16 @@ import (
 // storeKinds is in every message about a store URL of a kind that is not there.
 const storeKinds = "use dir:///path, s3://bucket/prefix or mem:"
 
-// probeTimeout bounds opening and probing a store.
-const probeTimeout = 30 * time.Second
+const (
+	// probeTimeout bounds one probe of a store.
+	probeTimeout = 30 * time.Second
+	// startPatience is how long a starting node waits for a store in trouble: a
+	// cluster that comes back together with its store must not have to be
+	// started twice.
+	startPatience = 2 * time.Minute
+	// checkPatience is the same for a person at a terminal.
+	checkPatience = 3 * time.Second
+)
 
 // openStore opens the store that a URL names and probes that it keeps what a
 // Bucket promises.
@@ -27,9 +36,9 @@ func openStore(ctx context.Context, raw, owner string, log *slog.Logger) (objsto
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	report, err := objstore.Probe(ctx, b)
+	report, err := probeStore(ctx, b, startPatience, func(err error) {
+		log.Warn("store does not answer as it should; trying again", "store", b.Kind().URL, "err", err)
+	})
 	if err != nil {
 		_ = b.Close()
 		return nil, err
@@ -39,6 +48,27 @@ func openStore(ctx context.Context, raw, owner string, log *slog.Logger) (objsto
 		log.Warn("store is not set up well", "store", b.Kind().URL, "err", w)
 	}
 	return b, nil
+}
+
+// probeStore probes until the store proves fit or unfit, or patience ends. An
+// outage and a 503 say nothing about either; trouble is told about each.
+func probeStore(ctx context.Context, b objstore.Bucket, patience time.Duration, trouble func(error)) (objstore.Report, error) {
+	end := time.Now().Add(patience)
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		attempt, cancel := context.WithTimeout(ctx, probeTimeout)
+		report, err := objstore.Probe(attempt, b)
+		cancel()
+		final := err == nil || errors.Is(err, objstore.ErrUnfit) || errors.Is(err, objstore.ErrRefused) || errors.Is(err, objstore.ErrUndurable)
+		if final || time.Now().After(end) {
+			return report, err
+		}
+		trouble(err)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return report, err
+		}
+	}
 }
 
 // openBucket opens the store that a URL names.

@@ -13,6 +13,13 @@ import (
 	"time"
 )
 
+// ErrUnfit: the store does what a Bucket must not, or does not do what it must.
+var ErrUnfit = errors.New("store cannot hold logs")
+
+func unfit(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrUnfit}, args...)...)
+}
+
 // Report is what Probe learned about a store that works.
 type Report struct {
 	// PutNew is the fastest create of a small object that was seen.
@@ -24,8 +31,9 @@ type Report struct {
 // Probe writes, races, reads, lists and deletes a few small objects under
 // "probe/" and fails if the store does not do what the log's safety rests on. A
 // node calls it before it serves; a store that ignores "create only" silently
-// (some S3 clones do) would let two brokers write one slot. The error says which
-// promise failed.
+// (some S3 clones do) would let two brokers write one slot. ErrUnfit says which
+// promise failed, ErrRefused what is denied; any other error is trouble that may
+// pass, and Probe can be called again.
 func Probe(ctx context.Context, b Bucket) (Report, error) {
 	var id [8]byte
 	if _, err := rand.Read(id[:]); err != nil {
@@ -79,9 +87,11 @@ func (p *probe) create(ctx context.Context) error {
 		if d := time.Since(start); i == 0 || d < p.report.PutNew {
 			p.report.PutNew = d
 		}
-		err := p.b.PutNew(ctx, key, BytesBody([]byte("second")))
-		if !errors.Is(err, ErrExists) {
-			return fmt.Errorf("an existing object was not protected: second create answered %v", err)
+		switch err := p.b.PutNew(ctx, key, BytesBody([]byte("second"))); {
+		case err == nil:
+			return unfit("an existing object was not protected: a second create succeeded")
+		case !errors.Is(err, ErrExists):
+			return err
 		}
 		if err := p.expect(ctx, key, []byte("first")); err != nil {
 			return err
@@ -106,7 +116,7 @@ func (p *probe) race(ctx context.Context) error {
 		for w, err := range errs {
 			switch {
 			case err == nil && winner >= 0:
-				return errors.New("two concurrent creates of one object both succeeded")
+				return unfit("two concurrent creates of one object both succeeded")
 			case err == nil:
 				winner = w
 			case !errors.Is(err, ErrExists):
@@ -114,7 +124,7 @@ func (p *probe) race(ctx context.Context) error {
 			}
 		}
 		if winner < 0 {
-			return errors.New("of concurrent creates of one object none succeeded")
+			return unfit("of concurrent creates of one object none succeeded")
 		}
 		if err := p.expect(ctx, key, content(winner)); err != nil {
 			return err
@@ -126,11 +136,13 @@ func (p *probe) race(ctx context.Context) error {
 func (p *probe) expect(ctx context.Context, key string, want []byte) error {
 	got := make([]byte, len(want)+1)
 	n, err := p.b.GetRange(ctx, key, 0, got)
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return unfit("%s was created and cannot be read: %w", key, err)
+	case err != nil:
 		return err
-	}
-	if !bytes.Equal(got[:n], want) {
-		return fmt.Errorf("%s has other bytes than the successful create wrote", key)
+	case !bytes.Equal(got[:n], want):
+		return unfit("%s has other bytes than the successful create wrote", key)
 	}
 	return nil
 }
@@ -151,17 +163,20 @@ func (p *probe) read(ctx context.Context) error {
 			return err
 		}
 		if want := data[r[0]:min(len(data), r[0]+r[1])]; !bytes.Equal(dst[:n], want) {
-			return fmt.Errorf("range %d+%d returned other bytes", r[0], r[1])
+			return unfit("range %d+%d returned other bytes", r[0], r[1])
 		}
 	}
 	dst := make([]byte, 128)
 	if n, size, err := p.b.GetTail(ctx, key, dst); err != nil {
 		return err
 	} else if size != int64(len(data)) || !bytes.Equal(dst[:n], data[len(data)-128:]) {
-		return errors.New("the tail returned other bytes")
+		return unfit("the tail returned other bytes")
 	}
-	if _, err := p.b.GetRange(ctx, p.prefix+"absent", 0, dst); !errors.Is(err, ErrNotFound) {
-		return fmt.Errorf("an absent object answered %v", err)
+	switch _, err := p.b.GetRange(ctx, p.prefix+"absent", 0, dst); {
+	case err == nil:
+		return unfit("an absent object answered as if it were there")
+	case !errors.Is(err, ErrNotFound):
+		return err
 	}
 	return nil
 }
@@ -189,7 +204,7 @@ func (p *probe) list(ctx context.Context) error {
 		return err
 	}
 	if !slices.Equal(got, want) {
-		return fmt.Errorf("listing after a key returned %d objects, want %d in byte order", len(got), len(want))
+		return unfit("listing after a key returned %d objects, want %d in byte order", len(got), len(want))
 	}
 	return nil
 }

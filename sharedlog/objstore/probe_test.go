@@ -2,6 +2,7 @@ package objstore_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -76,8 +77,25 @@ func TestProbeRefusesBadStores(t *testing.T) {
 		"store refused":     refusing{mem.New()},
 		"absent object ans": lying{mem.New()},
 	} {
-		if _, err := objstore.Probe(t.Context(), b); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := objstore.Probe(t.Context(), b); err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, objstore.ErrUnfit) && !errors.Is(err, objstore.ErrRefused) {
 			t.Errorf("probe: %v, want an error with %q", err, want)
+		}
+	}
+}
+
+// What a store cannot help now and then is not held against it.
+func TestProbeTellsTroubleFromBrokenPromises(t *testing.T) {
+	trouble := errors.New("503 slow down")
+	for skip := range 60 {
+		for _, rule := range []fault.Rule{{Skip: skip, Times: 1, Before: trouble}, {Skip: skip, Times: 1, After: trouble}} {
+			b := fault.New(mem.New(), 1)
+			b.Add(rule)
+			if _, err := objstore.Probe(t.Context(), b); errors.Is(err, objstore.ErrUnfit) || errors.Is(err, objstore.ErrRefused) {
+				t.Errorf("trouble with call %d: %v", skip, err)
+			}
+			if _, err := objstore.Probe(t.Context(), b); err != nil && skip < 30 {
+				t.Errorf("probed again after trouble with call %d: %v", skip, err)
+			}
 		}
 	}
 }
