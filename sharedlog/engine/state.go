@@ -83,10 +83,11 @@ const spanBytes = 32 << 10
 
 func (s span) data() []byte { return unsafe.Slice(s.p, s.bytes) }
 
-// add records a batch that was just appended.
-func (p *piece) add(b commitlog.Batch, base commitlog.Offset) {
-	ptr := unsafe.SliceData(b)
-	p.end = b.LastOffset() + 1
+// add records a batch of n offsets that was just appended and is stored at ptr.
+// It does not look there: if the WAL ended meanwhile, the memory is gone.
+func (p *piece) add(b commitlog.Batch, ptr *byte, n commitlog.Offset) {
+	base := p.end
+	p.end += n
 	p.bytes += int64(len(b))
 	p.maxTime = max(p.maxTime, b.MaxTimestamp())
 	if n := len(p.spans); n > 0 {
@@ -127,7 +128,7 @@ func (s *streamState) appendOne(epoch commitlog.Epoch, b commitlog.Batch) (commi
 		s.pieces = append(s.pieces, piece{slot: ref.Slot, epoch: epoch, base: base, end: base, maxTime: -1, commit: commitlog.NewSlot()})
 		last++
 	}
-	s.pieces[last].add(ref.Bytes, base)
+	s.pieces[last].add(b, unsafe.SliceData(ref.Bytes), n)
 	s.next = base + n
 	s.last = slot
 	return commitlog.NewCommit(base, base+n-1, s.pieces[last].commit), nil

@@ -151,8 +151,8 @@ type Ref struct {
 	Seq  uint64
 	Slot *Slot
 	// Bytes is the stored batch in the slab, base offset and epoch patched. It
-	// may be touched only while a reference on Slot is held (or by the caller
-	// before the slot has resolved).
+	// may be touched only while a reference on Slot is held: the slot may have
+	// failed, and its memory be gone, before Append returns.
 	Bytes commitlog.Batch
 }
 
