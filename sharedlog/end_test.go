@@ -16,7 +16,12 @@ func TestAppendsWhileTheWALEnds(t *testing.T) {
 		f := newFixture(t)
 		hold := make(chan struct{})
 		f.b.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Hold: hold})
-		a := f.start(1, func(c *sharedlog.Config) { c.Budget = 64 << 20; c.Linger = time.Hour; c.MaxInflight = 1; c.MaxObject = 64 << 20 })
+		a := f.start(1, func(c *sharedlog.Config) {
+			c.Budget = 64 << 20
+			c.Linger = time.Hour
+			c.MaxInflight = 1
+			c.MaxObject = 64 << 20
+		})
 		parts := f.topic(8, a)
 		big := f.batch(1, 2<<20+100)
 		var wg sync.WaitGroup
