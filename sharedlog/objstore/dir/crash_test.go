@@ -291,6 +291,31 @@ func TestErrorsAreTheContracts(t *testing.T) {
 	}
 }
 
+// Over NFS a file that somebody deletes between open and fsync is stale. That says
+// nothing about what else is in the directory.
+func TestDeletedWhileSettledBreaksNothing(t *testing.T) {
+	f := crashfs.New()
+	b := open(t, f, "a")
+	for _, key := range []string{"x/0", "x/1"} {
+		if err := b.PutNew(t.Context(), key, body("data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, op := range []crashfs.Op{crashfs.Sync, crashfs.SyncDir} {
+		failFirst(f, op, "/x", syscall.ESTALE)
+		err := b.Settle(t.Context(), "x/")
+		if errors.Is(err, objstore.ErrUndurable) || op == crashfs.Sync && err != nil {
+			t.Errorf("settle, where %s is stale once: %v", op, err)
+		}
+		if err := b.Settle(t.Context(), "x/"); err != nil {
+			t.Errorf("settle after %s was stale once: %v", op, err)
+		}
+	}
+	if err := b.PutNew(t.Context(), "x/2", body("data")); err != nil {
+		t.Error(err)
+	}
+}
+
 // stale answers every open as NFS does for a file that is gone.
 type stale struct{ vfs.FS }
 

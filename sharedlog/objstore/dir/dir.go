@@ -280,14 +280,16 @@ func (b *Bucket) settleExisting(target string) error {
 
 // syncFile makes a named file durable. If that fails, its directory is broken
 // like after a failed sync of the directory: a name in it leads to bytes that
-// may be lost.
+// may be lost. One that was deleted meanwhile is not found (NFS says stale).
 func (b *Bucket) syncFile(name string) error {
 	f, err := b.fs.Open(name)
 	if err != nil {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // synced
-	if err := f.Sync(); err != nil {
+	if err := f.Sync(); isGone(err) {
+		return err
+	} else if err != nil {
 		return b.markBroken(path.Dir(name), err)
 	}
 	return nil
@@ -349,7 +351,7 @@ func (b *Bucket) makeDir(dir string) error {
 // forget drops what is remembered of a directory that turns out to be gone, so
 // that the caller's retry makes it again.
 func (b *Bucket) forget(dir string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) && dir != b.root {
+	if isGone(err) && dir != b.root {
 		b.mu.Lock()
 		clear(b.mu.ready)
 		b.mu.ready[b.root] = struct{}{}
@@ -357,6 +359,11 @@ func (b *Bucket) forget(dir string, err error) error {
 		return fmt.Errorf("directory is gone: %s", err) // not ErrNotFound: a put can be retried
 	}
 	return err
+}
+
+// isGone says whether what a call was about has been deleted.
+func isGone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESTALE)
 }
 
 // syncDir makes the names in a directory durable. If that fails, the directory
@@ -372,7 +379,7 @@ func (b *Bucket) syncDir(dir string) error {
 	if err == nil {
 		return nil
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	if isGone(err) {
 		return b.forget(dir, err)
 	}
 	return b.markBroken(dir, err)
