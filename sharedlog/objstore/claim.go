@@ -15,8 +15,13 @@ const ClusterKey = "ponor-cluster"
 // Claim makes sure that the bucket is this cluster's: it creates the marker or
 // finds its own id in it. A second cluster on one prefix would not damage the
 // first (keys begin with the cluster id), but it is always a mistake, so it is
-// refused with ErrOtherCluster and a message that says what to do.
+// refused with ErrOtherCluster and a message that says what to do. Trouble of
+// the store is waited out for about half a minute.
 func Claim(ctx context.Context, b Bucket, clusterID string) error {
+	return persist(ctx, 16, func() error { return claim(ctx, b, clusterID) })
+}
+
+func claim(ctx context.Context, b Bucket, clusterID string) error {
 	err := b.PutNew(ctx, ClusterKey, BytesBody([]byte(clusterID)))
 	switch {
 	case err == nil:

@@ -77,17 +77,51 @@ func (p *probe) key(name string) string {
 	return k
 }
 
+// probeTries is how often a single request is tried: under trouble that strikes
+// one request in ten, a whole probe without any would never come.
+const probeTries = 5
+
+// put creates an object. It says ErrExists also if that is this put's own
+// earlier attempt, whose answer was lost: unsure then.
+func (p *probe) put(ctx context.Context, key string, body []byte) (unsure bool, err error) {
+	err = persist(ctx, probeTries, func() error {
+		err := p.b.PutNew(ctx, key, BytesBody(body))
+		if err != nil && !final(err) {
+			unsure = true
+		}
+		return err
+	})
+	return unsure, err
+}
+
+// putOwn creates an object that nobody else creates.
+func (p *probe) putOwn(ctx context.Context, key string, body []byte) error {
+	unsure, err := p.put(ctx, key, body)
+	if unsure && errors.Is(err, ErrExists) {
+		return nil
+	}
+	return err
+}
+
+func (p *probe) get(ctx context.Context, key string, off int64, dst []byte) (n int, err error) {
+	err = persist(ctx, probeTries, func() error {
+		n, err = p.b.GetRange(ctx, key, off, dst)
+		return err
+	})
+	return n, err
+}
+
 func (p *probe) create(ctx context.Context) error {
 	for i := range 3 {
 		key := p.key(fmt.Sprintf("create/%d", i))
 		start := time.Now()
-		if err := p.b.PutNew(ctx, key, BytesBody([]byte("first"))); err != nil {
+		if err := p.putOwn(ctx, key, []byte("first")); err != nil {
 			return err
 		}
 		if d := time.Since(start); i == 0 || d < p.report.PutNew {
 			p.report.PutNew = d
 		}
-		switch err := p.b.PutNew(ctx, key, BytesBody([]byte("second"))); {
+		switch _, err := p.put(ctx, key, []byte("second")); {
 		case err == nil:
 			return unfit("an existing object was not protected: a second create succeeded")
 		case !errors.Is(err, ErrExists):
@@ -105,11 +139,11 @@ func (p *probe) race(ctx context.Context) error {
 	for round := range 4 {
 		key := p.key(fmt.Sprintf("race/%d", round))
 		const writers = 8
-		errs := make([]error, writers)
+		errs, unsure := make([]error, writers), make([]bool, writers)
 		content := func(w int) []byte { return bytes.Repeat([]byte{byte('a' + w)}, 1000*(w+1)) }
 		var wg sync.WaitGroup
 		for w := range writers {
-			wg.Go(func() { errs[w] = p.b.PutNew(ctx, key, BytesBody(content(w))) })
+			wg.Go(func() { unsure[w], errs[w] = p.put(ctx, key, content(w)) })
 		}
 		wg.Wait()
 		winner := -1
@@ -124,6 +158,14 @@ func (p *probe) race(ctx context.Context) error {
 			}
 		}
 		if winner < 0 {
+			// One whose answer was lost, if any was; it shows in the bytes.
+			for w, u := range unsure {
+				if u && p.expect(ctx, key, content(w)) == nil {
+					winner = w
+				}
+			}
+		}
+		if winner < 0 {
 			return unfit("of concurrent creates of one object none succeeded")
 		}
 		if err := p.expect(ctx, key, content(winner)); err != nil {
@@ -135,7 +177,7 @@ func (p *probe) race(ctx context.Context) error {
 
 func (p *probe) expect(ctx context.Context, key string, want []byte) error {
 	got := make([]byte, len(want)+1)
-	n, err := p.b.GetRange(ctx, key, 0, got)
+	n, err := p.get(ctx, key, 0, got)
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return unfit("%s was created and cannot be read: %w", key, err)
@@ -153,12 +195,12 @@ func (p *probe) read(ctx context.Context) error {
 		data[i] = byte(i * 7)
 	}
 	key := p.key("read")
-	if err := p.b.PutNew(ctx, key, BytesBody(data)); err != nil {
+	if err := p.putOwn(ctx, key, data); err != nil {
 		return err
 	}
 	for _, r := range [][2]int{{0, 1}, {1, 4096}, {9_990, 10}, {9_990, 100}, {0, 10_000}} {
 		dst := make([]byte, r[1])
-		n, err := p.b.GetRange(ctx, key, int64(r[0]), dst)
+		n, err := p.get(ctx, key, int64(r[0]), dst)
 		if err != nil {
 			return err
 		}
@@ -172,7 +214,7 @@ func (p *probe) read(ctx context.Context) error {
 	} else if size != int64(len(data)) || !bytes.Equal(dst[:n], data[len(data)-128:]) {
 		return unfit("the tail returned other bytes")
 	}
-	switch _, err := p.b.GetRange(ctx, p.prefix+"absent", 0, dst); {
+	switch _, err := p.get(ctx, p.prefix+"absent", 0, dst); {
 	case err == nil:
 		return unfit("an absent object answered as if it were there")
 	case !errors.Is(err, ErrNotFound):
@@ -185,7 +227,7 @@ func (p *probe) list(ctx context.Context) error {
 	var want []string
 	for i := range 12 {
 		key := p.key(fmt.Sprintf("list/%03d", i*11))
-		if err := p.b.PutNew(ctx, key, BytesBody([]byte("x"))); err != nil {
+		if err := p.putOwn(ctx, key, []byte("x")); err != nil {
 			return err
 		}
 		if i > 3 {
