@@ -18,6 +18,7 @@ run: build ## Start a three-node demo cluster on this machine
 
 test: ## Run all tests that need Go alone
 	$(GO) test ./...
+	cd internal/s3test && $(GO) test ./...
 
 race: ## Run the core packages' tests under the race detector
 	$(GO) test -race -short $(CORE)
