@@ -23,6 +23,8 @@ func Cases() []Case {
 	three.Brokers, three.FenceLimit = []int32{1, 2, 3}, 3
 	trims := in(Producer | Plain | Flips | Adopts | Trims)
 	trims.Slots = 2
+	swept := in(Plain | Fences | Repacks | Sweeps)
+	swept.Records, swept.Slots, swept.Offsets, swept.Commands = 2, 1, 2, 2
 	cases := []Case{
 		{AckOutOfOrder, "ack out of order", PropRecoverable, in(Plain | Fences)},
 		{FlipWithoutWaiting, "flip without waiting", PropRecoverable, in(Producer | Flips)},
@@ -41,6 +43,7 @@ func Cases() []Case {
 		{DedupEarly, "duplicate answered early", PropRecoverable, in(Producer | Fences)},
 		{ProbeNext, "probe of the next slot", PropProof, in(Producer | Fences)},
 		{ProbeOwnData, "probe content with own data", PropProof, in(Plain | Fences)},
+		{ProbeLowest, "probe of the lowest slot alone, free", PropProof, swept},
 		{EpochReused, "epoch reused for a second incoming owner", PropLeader, three},
 		{ExistsWithoutSync, "exists accepted without fsync", PropRecoverable, in(Producer | Directory)},
 		{SealWithoutSettle, "sealed without settling", PropDangling, in(Producer | Directory | Fences)},

@@ -222,18 +222,26 @@ func (m *Model) checkProcess(st *State, i uint8, s int, log *[maxOffsets]uint8) 
 }
 
 // probe says whether a look at the store can prove ownership without a quorum:
-// the lowest slot that the process does not know durable must be free. Own data
-// there prove nothing: they resolve the slot, and the fence may be in the next.
+// there is no fence from the lowest slot that the process does not know durable
+// up to the next one that it would use. The fence is in one of these, and it is
+// never deleted. The lowest alone is not enough: it may hold own data, or be
+// free because it lay below the fence and was swept.
 func (m *Model) probe(st *State, p *process) bool {
-	at := st.store[p.wal][p.prefix()]
+	wal := &st.store[p.wal]
 	switch m.mutation {
 	case ProbeNext:
-		return st.store[p.wal][p.next] == slotEmpty
+		return wal[p.next] == slotEmpty
 	case ProbeOwnData:
-		return !at.fence()
-	default:
-		return at == slotEmpty
+		return !wal[p.prefix()].fence()
+	case ProbeLowest:
+		return wal[p.prefix()] == slotEmpty
 	}
+	for k := p.prefix(); k <= p.next; k++ {
+		if wal[k].fence() {
+			return false
+		}
+	}
+	return true
 }
 
 // proof: a process may answer that its confirmed end is the end of the stream,

@@ -72,7 +72,7 @@ func TestWalks(t *testing.T) {
 	steps, s := 40_000, *seed
 	switch {
 	case *full:
-		steps = 3_000_000
+		steps = 1_000_000
 	case testing.Short():
 		steps = 8_000
 	}

@@ -26,6 +26,7 @@ const (
 	DedupEarly               // ans-1
 	ProbeNext                // ans-2
 	ProbeOwnData             // ans-2: own data in the lowest unresolved slot are enough
+	ProbeLowest              // ans-2: that slot being free is enough
 	ExistsWithoutSync        // directory stores
 	DuplicateIncarnation     // cmd-6: a restart gets the old incarnation
 	TrimPastCheckpoint       // ext-4

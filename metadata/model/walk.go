@@ -46,6 +46,7 @@ func (m *Model) walk(rnd *rand.Rand, list []Step, report *Report) error {
 		return err
 	}
 	first := st
+	list = swarm(rnd, list)
 	var path []Step
 	for range walkLength {
 		n, s, ok := m.pick(rnd, list, &st)
@@ -82,9 +83,30 @@ func (m *Model) walk(rnd *rand.Rand, list []Step, report *Report) error {
 	return nil
 }
 
+// swarm leaves out some kinds of steps of some processes for a run: one that
+// never looks, or never learns, is how a pause comes about.
+func swarm(rnd *rand.Rand, list []Step) []Step {
+	var out [stepKinds][maxProcs + 1]bool
+	for k := range out {
+		for i := range out[k] {
+			out[k][i] = rnd.IntN(5) == 0
+		}
+	}
+	var left []Step
+	for _, s := range list {
+		if !out[s.kind][min(s.process(), maxProcs)] {
+			left = append(left, s)
+		}
+	}
+	return left
+}
+
 // pick makes one of the possible steps of a state, by a kind first, so that
 // kinds with many parameters do not crowd out others.
 func (m *Model) pick(rnd *rand.Rand, list []Step, st *State) (State, Step, bool) {
+	if len(list) == 0 {
+		return *st, Step{}, false
+	}
 	kinds := rnd.Perm(int(stepKinds))
 	for i, k := range kinds {
 		// What ends a process or a WAL comes last most of the time, or there
