@@ -82,6 +82,25 @@ func TestReassignmentsThatCannotBe(t *testing.T) {
 	isCode(t, "no controller", ask[*kmsg.AlterPartitionAssignmentsResponse](cl, 0, reassignRequest("t", 0, []int32{1})).Topics[0].Partitions[0].ErrorCode, kerr.RequestTimedOut)
 }
 
+// KIP-113: the one place of a log can be named, and no other.
+func TestAlterReplicaLogDirs(t *testing.T) {
+	c := newCluster(t)
+	c.topic("t", 2)
+	req := kmsg.NewPtrAlterReplicaLogDirsRequest()
+	dir := func(name, topic string, partition int32) {
+		req.Dirs = append(req.Dirs, kmsg.AlterReplicaLogDirsRequestDir{Dir: name, Topics: []kmsg.AlterReplicaLogDirsRequestDirTopic{{Topic: topic, Partitions: []int32{partition}}}})
+	}
+	dir("mem://test", "t", 0)
+	dir("/elsewhere", "t", 1)
+	dir("mem://test", "t", 5)
+	dir("mem://test", "none", 0)
+	topics := ask[*kmsg.AlterReplicaLogDirsResponse](c.dial(), 2, req).Topics
+	isCode(t, "where it is", topics[0].Partitions[0].ErrorCode, nil)
+	isCode(t, "elsewhere", topics[0].Partitions[1].ErrorCode, kerr.LogDirNotFound)
+	isCode(t, "no partition", topics[0].Partitions[2].ErrorCode, kerr.UnknownTopicOrPartition)
+	isCode(t, "no topic", topics[1].Partitions[0].ErrorCode, kerr.UnknownTopicOrPartition)
+}
+
 // KIP-460: the answer to an election comes when the preferred leader has the
 // partition; of all topics only what had to be elected is listed.
 func TestElections(t *testing.T) {

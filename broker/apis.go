@@ -65,6 +65,7 @@ func table(cfg Config) []api {
 		{key: 23, min: 2, max: 4, handle: typed((*Broker).offsetForLeaderEpoch), limit: adminLimit},
 		{key: 32, min: 1, max: 4, handle: typed((*Broker).describeConfigs), limit: adminLimit},
 		{key: 33, min: 0, max: 2, handle: typed((*Broker).alterConfigs), limit: adminLimit},
+		{key: 34, min: 1, max: 2, handle: typed((*Broker).alterReplicaLogDirs), limit: adminLimit},
 		{key: 35, min: 1, max: 5, handle: typed((*Broker).describeLogDirs), limit: adminLimit},
 		{key: 37, min: 0, max: 3, handle: typed((*Broker).createPartitions), limit: adminLimit},
 		{key: 43, min: 0, max: 2, handle: typed((*Broker).electLeaders), limit: adminLimit},

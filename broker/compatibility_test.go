@@ -34,6 +34,7 @@ var compatibilityNotes = map[int16]string{
 	23: "",
 	32: "topics, this broker, its logger",
 	33: "topics, brokers",
+	34: "there is one place for each storage mode",
 	35: "",
 	37: "",
 	43: "an unclean election finds nothing to elect",
