@@ -111,6 +111,9 @@ func (m *Model) learn(st *State, i, k uint8) bool {
 	switch {
 	case *at == slotEmpty:
 		*at = slotData + slot(i) | slotSynced
+		if m.mutation == RetryProves {
+			p.seen[k] = st.acked
+		}
 	case at.fence() || at.writer() != int(i): // fenced, or not our bytes
 		st.stop(i)
 		return true

@@ -44,6 +44,7 @@ func Cases() []Case {
 		{ProbeNext, "probe of the next slot", PropProof, in(Producer | Fences)},
 		{ProbeOwnData, "probe content with own data", PropProof, in(Plain | Fences)},
 		{ProbeLowest, "probe of the lowest slot alone, free", PropProof, swept},
+		{RetryProves, "a retried put proves from its own time", PropProof, swept},
 		{EpochReused, "epoch reused for a second incoming owner", PropLeader, three},
 		{ExistsWithoutSync, "exists accepted without fsync", PropRecoverable, in(Producer | Directory)},
 		{SealWithoutSettle, "sealed without settling", PropDangling, in(Producer | Directory | Fences)},

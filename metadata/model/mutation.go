@@ -27,6 +27,7 @@ const (
 	ProbeNext                // ans-2
 	ProbeOwnData             // ans-2: own data in the lowest unresolved slot are enough
 	ProbeLowest              // ans-2: that slot being free is enough
+	RetryProves              // ans-2: a retry that creates the slot proves from when it began
 	ExistsWithoutSync        // directory stores
 	DuplicateIncarnation     // cmd-6: a restart gets the old incarnation
 	TrimPastCheckpoint       // ext-4
