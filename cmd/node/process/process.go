@@ -380,7 +380,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 		err = nil
 	}
 	if ctx.Err() == nil { // the store may know before the image does
-		n.waitFenced(ctx, fenced)
+		return n.waitFenced(ctx, inc, fenced, shared.FencedErr)
 	}
 	return err
 }
@@ -395,12 +395,31 @@ func (n *Node) markReady() {
 	}
 }
 
-// waitFenced waits until the controller knows that the incarnation ended.
-func (n *Node) waitFenced(ctx context.Context, fenced <-chan struct{}) {
+// waitFenced waits until the image shows that the incarnation ended. If the
+// quorum says that it lives, nobody has fenced it but its own store, which no
+// longer knows what it wrote (a failed fsync, foreign content under its name).
+// Only a new process starts from what is really there, and while this one
+// heartbeats nobody takes its partitions: that is an error.
+func (n *Node) waitFenced(ctx context.Context, inc metadata.Incarnation, fenced <-chan struct{}, why func() error) error {
+	ask, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-fenced:
+			stop()
+		case <-ask.Done():
+		}
+	}()
+	// Without a quorum there is no answer, but nowhere to register either. Who put
+	// a fence into the WAL saw the incarnation end first, so one answer is enough.
+	if img, err := n.ctl.Barrier(ask); err == nil && img.Live(inc) {
+		return fmt.Errorf("incarnation %s cannot go on, restart this node: %w", inc, why())
+	}
 	select {
 	case <-fenced:
 	case <-ctx.Done():
 	}
+	return nil
 }
 
 // hosted is the partition set of the present incarnation, for the API surface.
