@@ -25,13 +25,15 @@ func Cases() []Case {
 	trims.Slots = 2
 	swept := in(Plain | Fences | Repacks | Sweeps)
 	swept.Records, swept.Slots, swept.Offsets, swept.Commands = 2, 1, 2, 2
+	lone := in(Plain | Packs | Sweeps | Fences)
+	lone.OneSealer, lone.Records, lone.Slots, lone.Offsets, lone.Objects = true, 2, 2, 2, 1
 	cases := []Case{
 		{AckOutOfOrder, "ack out of order", PropRecoverable, in(Plain | Fences)},
 		{FlipWithoutWaiting, "flip without waiting", PropRecoverable, in(Producer | Flips)},
 		{UnfreezeOnTimeout, "unfreeze on timeout", PropRecoverable, in(Producer | Flips)},
 		{UnfreezeOnImage, "unfreeze on image", PropRecoverable, in(Producer | Flips)},
 		{NoCmdSeq, "no cmdSeq", PropRecoverable, in(Producer | Plain | Flips)},
-		{SealStaleTrim, "sealer with stale trim, no check by Apply", PropOneEnd, in(Plain | Packs | Sweeps | Fences)},
+		{SealStaleTrim, "sealer with stale trim, no check by Apply", PropRecoverable, lone},
 		{OpenUnsealed, "open before sealed", PropRecoverable, in(Producer | Fences)},
 		{AcceptFenced, "Apply accepts a fenced submitter", PropRecoverable, in(Plain | Packs | Fences)},
 		{FlipToFenced, "flip to a fenced target", PropOwner, in(Producer | Flips | Fences)},

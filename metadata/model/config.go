@@ -39,6 +39,8 @@ type Config struct {
 	Records, Slots, Offsets, Objects, Commands int
 	// FenceLimit is how many Fence commands there are, Epochs the highest epoch.
 	FenceLimit, Epochs int
+	// OneSealer leaves out the second sealer.
+	OneSealer bool
 	// StateLimit ends an exploration early, 0: none. DepthLimit alike.
 	StateLimit, DepthLimit int
 	// Sample: every so many states one is brought to rest (liveness); 0: none.

@@ -161,6 +161,9 @@ func (m *Model) steps() []Step {
 		add(doRegister, int(b), 0, 0)
 	}
 	for j := range sealerCount {
+		if j > 0 && cfg.OneSealer {
+			break
+		}
 		for i := range n {
 			for w := range n {
 				if i != w && (cfg.on(Fences) || len(cfg.Restarts) > 0) {
