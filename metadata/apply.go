@@ -124,6 +124,8 @@ func (e *edit) run(c *metadatapb.Command) (Result, *Error) {
 		return e.allocateIDs(b.AllocateIds)
 	case *metadatapb.Command_ClaimGeneration:
 		return e.claimGeneration(b.ClaimGeneration)
+	case *metadatapb.Command_ClaimStore:
+		return e.claimStore(b.ClaimStore)
 	case *metadatapb.Command_SetFeature:
 		return e.setFeature(b.SetFeature)
 	case *metadatapb.Command_Noop:

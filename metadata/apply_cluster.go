@@ -85,6 +85,18 @@ func (e *edit) allocateIDs(c *metadatapb.AllocateIDs) (Result, *Error) {
 	return r, nil
 }
 
+// claimStore binds the cluster to a store. Repeating the claim is fine.
+func (e *edit) claimStore(c *metadatapb.ClaimStore) (Result, *Error) {
+	if c.GetStoreId() == "" || len(c.GetStoreId()) > maxFeatureName {
+		return Result{}, reject(ErrInvalid, "store id %.64q", c.GetStoreId())
+	}
+	if e.storeID != "" && e.storeID != c.GetStoreId() {
+		return Result{}, reject(ErrOtherStore, "%s, not %s", e.storeID, c.GetStoreId())
+	}
+	e.storeID = c.GetStoreId()
+	return Result{}, nil
+}
+
 // claimGeneration moves the cluster to another part of the store after its
 // metadata was restored from a backup. What lived in the backup is dead.
 func (e *edit) claimGeneration(c *metadatapb.ClaimGeneration) (Result, *Error) {

@@ -78,6 +78,24 @@ func TestAllocatedBlocksDoNotOverlap(t *testing.T) {
 	w.no(metadata.ErrExhausted, allocate(metadatapb.AllocateIDs_PRODUCER, 1))
 }
 
+func TestTheFirstStoreIsTheClustersForGood(t *testing.T) {
+	w := newWorld(t)
+	claim := func(id string) *pb {
+		return &pb{Body: &metadatapb.Command_ClaimStore{ClaimStore: &metadatapb.ClaimStore{StoreId: id}}}
+	}
+	w.no(metadata.ErrInvalid, claim(""))
+	w.ok(claim("a"))
+	w.ok(claim("a"))
+	w.no(metadata.ErrOtherStore, claim("b"))
+	if got := w.img.StoreID(); got != "a" {
+		t.Errorf("store id %q, want a", got)
+	}
+	back, err := metadata.FromSnapshot(metadata.Snapshot(w.img))
+	if err != nil || back.StoreID() != "a" || back.Hash() != w.img.Hash() {
+		t.Errorf("after a snapshot: store id %q, %v", back.StoreID(), err)
+	}
+}
+
 func TestClaimGenerationFencesWhatTheBackupHeld(t *testing.T) {
 	w := newWorld(t)
 	a := w.register(1, 1)

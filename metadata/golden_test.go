@@ -48,6 +48,7 @@ func goldenHistory(t *testing.T) *world {
 	w.ok(alter(metadata.KindBroker, "", "log.retention.hours", "3"))
 	w.ok(&pb{Body: &metadatapb.Command_AllocateIds{AllocateIds: &metadatapb.AllocateIDs{Count: 10000}}})
 	w.ok(&pb{Body: &metadatapb.Command_AllocateIds{AllocateIds: &metadatapb.AllocateIDs{Space: metadatapb.AllocateIDs_OBJECT, Count: 7}}})
+	w.ok(&pb{Body: &metadatapb.Command_ClaimStore{ClaimStore: &metadatapb.ClaimStore{StoreId: "store-1"}}})
 	w.ok(&pb{Body: &metadatapb.Command_SetFeature{SetFeature: &metadatapb.SetFeature{Name: "group.version", Level: 1}}})
 	w.ok(&pb{Body: &metadatapb.Command_BrokerState{BrokerState: &metadatapb.BrokerState{Broker: 2, Cordoned: true, Draining: true}}})
 	w.ok(w.as(b, noop()))

@@ -49,6 +49,7 @@ type Image struct {
 	clusterID  string
 	generation uint64
 	storeURL   string
+	storeID    string
 
 	nextBrokerEpoch uint64
 	nextStream      commitlog.StreamID
@@ -99,6 +100,10 @@ func (img *Image) Generation() uint64 { return img.generation }
 
 // StoreURL is the shared store named when the cluster was made, informative.
 func (img *Image) StoreURL() string { return img.storeURL }
+
+// StoreID is the id of the store that the cluster's logs are in, empty before
+// the first node claimed one.
+func (img *Image) StoreID() string { return img.storeID }
 
 // Newer says whether img is a later version than o.
 func (img *Image) Newer(o *Image) bool {

@@ -44,6 +44,7 @@ const (
 	ErrExhausted          Code = 25 // a counter has no room left
 	ErrUnsupported        Code = 26 // a command or version of a later release
 	ErrOffsetOutOfRange   Code = 27 // past the committed end
+	ErrOtherStore         Code = 29 // the cluster's logs are in another store
 	ErrNonceConflict      Code = 28 // another process heartbeats under the id (cmd-6); controller
 )
 
@@ -77,6 +78,7 @@ var codeText = map[Code]string{
 	ErrUnsupported:        "unsupported command",
 	ErrOffsetOutOfRange:   "offset is past the committed end",
 	ErrNonceConflict:      "broker id is in use by another process",
+	ErrOtherStore:         "the cluster keeps its logs in another store",
 }
 
 // Error is the code in words.

@@ -38,7 +38,7 @@ func Snapshot(img *Image) *metadatapb.Snapshot {
 	for name, level := range img.Features() {
 		s.Features = append(s.Features, &metadatapb.SnapFeature{Name: name, Level: level})
 	}
-	s.StoreUrl = img.storeURL
+	s.StoreUrl, s.StoreId = img.storeURL, img.storeID
 	return s
 }
 
@@ -51,6 +51,7 @@ const (
 	fieldConfigs  protowire.Number = 12
 	fieldFeatures protowire.Number = 13
 	fieldStoreURL protowire.Number = 14
+	fieldStoreID  protowire.Number = 15
 )
 
 // WriteSnapshot writes the image in the deterministic encoding that Hash is
@@ -84,6 +85,10 @@ func (img *Image) WriteSnapshot(w io.Writer) error {
 	if err == nil && img.storeURL != "" {
 		buf = protowire.AppendTag(buf, fieldStoreURL, protowire.BytesType)
 		buf = protowire.AppendString(buf, img.storeURL)
+	}
+	if err == nil && img.storeID != "" {
+		buf = protowire.AppendTag(buf, fieldStoreID, protowire.BytesType)
+		buf = protowire.AppendString(buf, img.storeID)
 	}
 	if err == nil {
 		_, err = w.Write(buf)
@@ -228,6 +233,7 @@ func FromSnapshot(s *metadatapb.Snapshot) (*Image, error) {
 	}
 	e := begin(Empty())
 	e.index, e.clusterID, e.generation, e.storeURL = Index(s.GetIndex()), s.GetClusterId(), s.GetGeneration(), s.GetStoreUrl()
+	e.storeID = s.GetStoreId()
 	e.nextBrokerEpoch, e.nextStream = s.GetNextBrokerEpoch(), commitlog.StreamID(s.GetNextStream())
 	e.nextProducerID, e.nextObject = s.GetNextProducerId(), s.GetNextObject()
 	for _, w := range s.GetWals() {

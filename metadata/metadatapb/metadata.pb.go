@@ -207,6 +207,7 @@ type Command struct {
 	//	*Command_ClaimGeneration
 	//	*Command_SetFeature
 	//	*Command_BrokerState
+	//	*Command_ClaimStore
 	//	*Command_Noop
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
@@ -442,6 +443,15 @@ func (x *Command) GetBrokerState() *BrokerState {
 	return nil
 }
 
+func (x *Command) GetClaimStore() *ClaimStore {
+	if x != nil {
+		if x, ok := x.Body.(*Command_ClaimStore); ok {
+			return x.ClaimStore
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetNoop() *Noop {
 	if x != nil {
 		if x, ok := x.Body.(*Command_Noop); ok {
@@ -531,6 +541,10 @@ type Command_BrokerState struct {
 	BrokerState *BrokerState `protobuf:"bytes,43,opt,name=broker_state,json=brokerState,proto3,oneof"`
 }
 
+type Command_ClaimStore struct {
+	ClaimStore *ClaimStore `protobuf:"bytes,44,opt,name=claim_store,json=claimStore,proto3,oneof"`
+}
+
 type Command_Noop struct {
 	Noop *Noop `protobuf:"bytes,50,opt,name=noop,proto3,oneof"`
 }
@@ -572,6 +586,8 @@ func (*Command_ClaimGeneration) isCommand_Body() {}
 func (*Command_SetFeature) isCommand_Body() {}
 
 func (*Command_BrokerState) isCommand_Body() {}
+
+func (*Command_ClaimStore) isCommand_Body() {}
 
 func (*Command_Noop) isCommand_Body() {}
 
@@ -2261,6 +2277,52 @@ func (x *ClaimGeneration) GetGeneration() uint64 {
 	return 0
 }
 
+// ClaimStore names the store that holds the cluster's logs, for good: the first
+// one is accepted, and a node whose store does not carry this id must not serve.
+type ClaimStore struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	StoreId       string                 `protobuf:"bytes,1,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"` // random, in the store's marker object
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClaimStore) Reset() {
+	*x = ClaimStore{}
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClaimStore) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClaimStore) ProtoMessage() {}
+
+func (x *ClaimStore) ProtoReflect() protoreflect.Message {
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClaimStore.ProtoReflect.Descriptor instead.
+func (*ClaimStore) Descriptor() ([]byte, []int) {
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ClaimStore) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
 type SetFeature struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2271,7 +2333,7 @@ type SetFeature struct {
 
 func (x *SetFeature) Reset() {
 	*x = SetFeature{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[30]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2345,7 @@ func (x *SetFeature) String() string {
 func (*SetFeature) ProtoMessage() {}
 
 func (x *SetFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[30]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2358,7 @@ func (x *SetFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetFeature.ProtoReflect.Descriptor instead.
 func (*SetFeature) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{30}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SetFeature) GetName() string {
@@ -2325,7 +2387,7 @@ type BrokerState struct {
 
 func (x *BrokerState) Reset() {
 	*x = BrokerState{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[31]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2337,7 +2399,7 @@ func (x *BrokerState) String() string {
 func (*BrokerState) ProtoMessage() {}
 
 func (x *BrokerState) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[31]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2350,7 +2412,7 @@ func (x *BrokerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerState.ProtoReflect.Descriptor instead.
 func (*BrokerState) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{31}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BrokerState) GetBroker() int32 {
@@ -2393,13 +2455,14 @@ type Snapshot struct {
 	Configs         []*SnapConfig          `protobuf:"bytes,12,rep,name=configs,proto3" json:"configs,omitempty"`
 	Features        []*SnapFeature         `protobuf:"bytes,13,rep,name=features,proto3" json:"features,omitempty"`
 	StoreUrl        string                 `protobuf:"bytes,14,opt,name=store_url,json=storeUrl,proto3" json:"store_url,omitempty"`
+	StoreId         string                 `protobuf:"bytes,15,opt,name=store_id,json=storeId,proto3" json:"store_id,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Snapshot) Reset() {
 	*x = Snapshot{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[32]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2411,7 +2474,7 @@ func (x *Snapshot) String() string {
 func (*Snapshot) ProtoMessage() {}
 
 func (x *Snapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[32]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2424,7 +2487,7 @@ func (x *Snapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Snapshot.ProtoReflect.Descriptor instead.
 func (*Snapshot) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{32}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Snapshot) GetVersion() uint32 {
@@ -2525,6 +2588,13 @@ func (x *Snapshot) GetStoreUrl() string {
 	return ""
 }
 
+func (x *Snapshot) GetStoreId() string {
+	if x != nil {
+		return x.StoreId
+	}
+	return ""
+}
+
 type SnapBroker struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Registration  *RegisterBroker        `protobuf:"bytes,1,opt,name=registration,proto3" json:"registration,omitempty"`
@@ -2537,7 +2607,7 @@ type SnapBroker struct {
 
 func (x *SnapBroker) Reset() {
 	*x = SnapBroker{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[33]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2619,7 @@ func (x *SnapBroker) String() string {
 func (*SnapBroker) ProtoMessage() {}
 
 func (x *SnapBroker) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[33]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2632,7 @@ func (x *SnapBroker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapBroker.ProtoReflect.Descriptor instead.
 func (*SnapBroker) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{33}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SnapBroker) GetRegistration() *RegisterBroker {
@@ -2608,7 +2678,7 @@ type SnapWAL struct {
 
 func (x *SnapWAL) Reset() {
 	*x = SnapWAL{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[34]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2620,7 +2690,7 @@ func (x *SnapWAL) String() string {
 func (*SnapWAL) ProtoMessage() {}
 
 func (x *SnapWAL) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[34]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2633,7 +2703,7 @@ func (x *SnapWAL) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapWAL.ProtoReflect.Descriptor instead.
 func (*SnapWAL) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{34}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SnapWAL) GetIncarnation() *Incarnation {
@@ -2698,7 +2768,7 @@ type SnapTopic struct {
 
 func (x *SnapTopic) Reset() {
 	*x = SnapTopic{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[35]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2780,7 @@ func (x *SnapTopic) String() string {
 func (*SnapTopic) ProtoMessage() {}
 
 func (x *SnapTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[35]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2793,7 @@ func (x *SnapTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapTopic.ProtoReflect.Descriptor instead.
 func (*SnapTopic) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{35}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SnapTopic) GetName() string {
@@ -2782,7 +2852,7 @@ type SnapPartition struct {
 
 func (x *SnapPartition) Reset() {
 	*x = SnapPartition{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[36]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2794,7 +2864,7 @@ func (x *SnapPartition) String() string {
 func (*SnapPartition) ProtoMessage() {}
 
 func (x *SnapPartition) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[36]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2807,7 +2877,7 @@ func (x *SnapPartition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapPartition.ProtoReflect.Descriptor instead.
 func (*SnapPartition) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{36}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SnapPartition) GetReplicas() []int32 {
@@ -2912,7 +2982,7 @@ type SnapConfig struct {
 
 func (x *SnapConfig) Reset() {
 	*x = SnapConfig{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[37]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2924,7 +2994,7 @@ func (x *SnapConfig) String() string {
 func (*SnapConfig) ProtoMessage() {}
 
 func (x *SnapConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[37]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2937,7 +3007,7 @@ func (x *SnapConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapConfig.ProtoReflect.Descriptor instead.
 func (*SnapConfig) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{37}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SnapConfig) GetKind() int32 {
@@ -2971,7 +3041,7 @@ type ConfigValue struct {
 
 func (x *ConfigValue) Reset() {
 	*x = ConfigValue{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[38]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2983,7 +3053,7 @@ func (x *ConfigValue) String() string {
 func (*ConfigValue) ProtoMessage() {}
 
 func (x *ConfigValue) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[38]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2996,7 +3066,7 @@ func (x *ConfigValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigValue.ProtoReflect.Descriptor instead.
 func (*ConfigValue) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{38}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ConfigValue) GetName() string {
@@ -3023,7 +3093,7 @@ type SnapFeature struct {
 
 func (x *SnapFeature) Reset() {
 	*x = SnapFeature{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[39]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3105,7 @@ func (x *SnapFeature) String() string {
 func (*SnapFeature) ProtoMessage() {}
 
 func (x *SnapFeature) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[39]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3118,7 @@ func (x *SnapFeature) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapFeature.ProtoReflect.Descriptor instead.
 func (*SnapFeature) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{39}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SnapFeature) GetName() string {
@@ -3081,7 +3151,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[40]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3093,7 +3163,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[40]
+	mi := &file_metadata_metadatapb_metadata_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3106,7 +3176,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{40}
+	return file_metadata_metadatapb_metadata_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Result) GetCode() uint32 {
@@ -3168,7 +3238,7 @@ const file_metadata_metadatapb_metadata_proto_rawDesc = "" +
 	"\bcommands\x18\x02 \x03(\v2\x1a.ponor.metadata.v1.CommandR\bcommands\";\n" +
 	"\vIncarnation\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\x05R\x06broker\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\xd4\v\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x96\f\n" +
 	"\aCommand\x122\n" +
 	"\x04from\x18\x01 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\x04from\x12\x17\n" +
 	"\acmd_seq\x18\x02 \x01(\x04R\x06cmdSeq\x12\x17\n" +
@@ -3194,7 +3264,9 @@ const file_metadata_metadatapb_metadata_proto_rawDesc = "" +
 	"\x10claim_generation\x18) \x01(\v2\".ponor.metadata.v1.ClaimGenerationH\x00R\x0fclaimGeneration\x12@\n" +
 	"\vset_feature\x18* \x01(\v2\x1d.ponor.metadata.v1.SetFeatureH\x00R\n" +
 	"setFeature\x12C\n" +
-	"\fbroker_state\x18+ \x01(\v2\x1e.ponor.metadata.v1.BrokerStateH\x00R\vbrokerState\x12-\n" +
+	"\fbroker_state\x18+ \x01(\v2\x1e.ponor.metadata.v1.BrokerStateH\x00R\vbrokerState\x12@\n" +
+	"\vclaim_store\x18, \x01(\v2\x1d.ponor.metadata.v1.ClaimStoreH\x00R\n" +
+	"claimStore\x12-\n" +
 	"\x04noop\x182 \x01(\v2\x17.ponor.metadata.v1.NoopH\x00R\x04noopB\x06\n" +
 	"\x04body\"\x06\n" +
 	"\x04Noop\"\xa5\x01\n" +
@@ -3328,7 +3400,10 @@ const file_metadata_metadatapb_metadata_proto_rawDesc = "" +
 	"\x0fClaimGeneration\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\"6\n" +
+	"generation\"'\n" +
+	"\n" +
+	"ClaimStore\x12\x19\n" +
+	"\bstore_id\x18\x01 \x01(\tR\astoreId\"6\n" +
 	"\n" +
 	"SetFeature\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
@@ -3336,7 +3411,7 @@ const file_metadata_metadatapb_metadata_proto_rawDesc = "" +
 	"\vBrokerState\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\x05R\x06broker\x12\x1a\n" +
 	"\bcordoned\x18\x02 \x01(\bR\bcordoned\x12\x1a\n" +
-	"\bdraining\x18\x03 \x01(\bR\bdraining\"\xc2\x04\n" +
+	"\bdraining\x18\x03 \x01(\bR\bdraining\"\xdd\x04\n" +
 	"\bSnapshot\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1d\n" +
@@ -3357,7 +3432,8 @@ const file_metadata_metadatapb_metadata_proto_rawDesc = "" +
 	"\x06topics\x18\v \x03(\v2\x1c.ponor.metadata.v1.SnapTopicR\x06topics\x127\n" +
 	"\aconfigs\x18\f \x03(\v2\x1d.ponor.metadata.v1.SnapConfigR\aconfigs\x12:\n" +
 	"\bfeatures\x18\r \x03(\v2\x1e.ponor.metadata.v1.SnapFeatureR\bfeatures\x12\x1b\n" +
-	"\tstore_url\x18\x0e \x01(\tR\bstoreUrl\"\xb7\x01\n" +
+	"\tstore_url\x18\x0e \x01(\tR\bstoreUrl\x12\x19\n" +
+	"\bstore_id\x18\x0f \x01(\tR\astoreId\"\xb7\x01\n" +
 	"\n" +
 	"SnapBroker\x12E\n" +
 	"\fregistration\x18\x01 \x01(\v2!.ponor.metadata.v1.RegisterBrokerR\fregistration\x12\x14\n" +
@@ -3431,7 +3507,7 @@ func file_metadata_metadatapb_metadata_proto_rawDescGZIP() []byte {
 }
 
 var file_metadata_metadatapb_metadata_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_metadata_metadatapb_metadata_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_metadata_metadatapb_metadata_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_metadata_metadatapb_metadata_proto_goTypes = []any{
 	(AllocateIDs_Space)(0),   // 0: ponor.metadata.v1.AllocateIDs.Space
 	(*Entry)(nil),            // 1: ponor.metadata.v1.Entry
@@ -3464,18 +3540,19 @@ var file_metadata_metadatapb_metadata_proto_goTypes = []any{
 	(*FlipStream)(nil),       // 28: ponor.metadata.v1.FlipStream
 	(*AllocateIDs)(nil),      // 29: ponor.metadata.v1.AllocateIDs
 	(*ClaimGeneration)(nil),  // 30: ponor.metadata.v1.ClaimGeneration
-	(*SetFeature)(nil),       // 31: ponor.metadata.v1.SetFeature
-	(*BrokerState)(nil),      // 32: ponor.metadata.v1.BrokerState
-	(*Snapshot)(nil),         // 33: ponor.metadata.v1.Snapshot
-	(*SnapBroker)(nil),       // 34: ponor.metadata.v1.SnapBroker
-	(*SnapWAL)(nil),          // 35: ponor.metadata.v1.SnapWAL
-	(*SnapTopic)(nil),        // 36: ponor.metadata.v1.SnapTopic
-	(*SnapPartition)(nil),    // 37: ponor.metadata.v1.SnapPartition
-	(*SnapConfig)(nil),       // 38: ponor.metadata.v1.SnapConfig
-	(*ConfigValue)(nil),      // 39: ponor.metadata.v1.ConfigValue
-	(*SnapFeature)(nil),      // 40: ponor.metadata.v1.SnapFeature
-	(*Result)(nil),           // 41: ponor.metadata.v1.Result
-	nil,                      // 42: ponor.metadata.v1.CreateTopic.ConfigsEntry
+	(*ClaimStore)(nil),       // 31: ponor.metadata.v1.ClaimStore
+	(*SetFeature)(nil),       // 32: ponor.metadata.v1.SetFeature
+	(*BrokerState)(nil),      // 33: ponor.metadata.v1.BrokerState
+	(*Snapshot)(nil),         // 34: ponor.metadata.v1.Snapshot
+	(*SnapBroker)(nil),       // 35: ponor.metadata.v1.SnapBroker
+	(*SnapWAL)(nil),          // 36: ponor.metadata.v1.SnapWAL
+	(*SnapTopic)(nil),        // 37: ponor.metadata.v1.SnapTopic
+	(*SnapPartition)(nil),    // 38: ponor.metadata.v1.SnapPartition
+	(*SnapConfig)(nil),       // 39: ponor.metadata.v1.SnapConfig
+	(*ConfigValue)(nil),      // 40: ponor.metadata.v1.ConfigValue
+	(*SnapFeature)(nil),      // 41: ponor.metadata.v1.SnapFeature
+	(*Result)(nil),           // 42: ponor.metadata.v1.Result
+	nil,                      // 43: ponor.metadata.v1.CreateTopic.ConfigsEntry
 }
 var file_metadata_metadatapb_metadata_proto_depIdxs = []int32{
 	3,  // 0: ponor.metadata.v1.Entry.commands:type_name -> ponor.metadata.v1.Command
@@ -3497,51 +3574,52 @@ var file_metadata_metadatapb_metadata_proto_depIdxs = []int32{
 	27, // 16: ponor.metadata.v1.Command.flip:type_name -> ponor.metadata.v1.Flip
 	29, // 17: ponor.metadata.v1.Command.allocate_ids:type_name -> ponor.metadata.v1.AllocateIDs
 	30, // 18: ponor.metadata.v1.Command.claim_generation:type_name -> ponor.metadata.v1.ClaimGeneration
-	31, // 19: ponor.metadata.v1.Command.set_feature:type_name -> ponor.metadata.v1.SetFeature
-	32, // 20: ponor.metadata.v1.Command.broker_state:type_name -> ponor.metadata.v1.BrokerState
-	4,  // 21: ponor.metadata.v1.Command.noop:type_name -> ponor.metadata.v1.Noop
-	40, // 22: ponor.metadata.v1.InitCluster.features:type_name -> ponor.metadata.v1.SnapFeature
-	6,  // 23: ponor.metadata.v1.RegisterBroker.endpoints:type_name -> ponor.metadata.v1.Endpoint
-	2,  // 24: ponor.metadata.v1.Fence.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	9,  // 25: ponor.metadata.v1.Fence.assignments:type_name -> ponor.metadata.v1.Assignment
-	2,  // 26: ponor.metadata.v1.Fence.sealer:type_name -> ponor.metadata.v1.Incarnation
-	2,  // 27: ponor.metadata.v1.Assignment.owner:type_name -> ponor.metadata.v1.Incarnation
-	10, // 28: ponor.metadata.v1.StreamExtents.extents:type_name -> ponor.metadata.v1.Extent
-	2,  // 29: ponor.metadata.v1.Sealed.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	13, // 30: ponor.metadata.v1.Sealed.streams:type_name -> ponor.metadata.v1.SealedStream
-	10, // 31: ponor.metadata.v1.SealedStream.extent:type_name -> ponor.metadata.v1.Extent
-	2,  // 32: ponor.metadata.v1.PartitionSpec.owner:type_name -> ponor.metadata.v1.Incarnation
-	15, // 33: ponor.metadata.v1.CreateTopic.partitions:type_name -> ponor.metadata.v1.PartitionSpec
-	42, // 34: ponor.metadata.v1.CreateTopic.configs:type_name -> ponor.metadata.v1.CreateTopic.ConfigsEntry
-	15, // 35: ponor.metadata.v1.CreatePartitions.partitions:type_name -> ponor.metadata.v1.PartitionSpec
-	20, // 36: ponor.metadata.v1.AlterConfigs.ops:type_name -> ponor.metadata.v1.ConfigOp
-	11, // 37: ponor.metadata.v1.CommitExtents.streams:type_name -> ponor.metadata.v1.StreamExtents
-	10, // 38: ponor.metadata.v1.ReplaceExtents.extents:type_name -> ponor.metadata.v1.Extent
-	25, // 39: ponor.metadata.v1.TrimStreams.streams:type_name -> ponor.metadata.v1.StreamStart
-	28, // 40: ponor.metadata.v1.Flip.streams:type_name -> ponor.metadata.v1.FlipStream
-	10, // 41: ponor.metadata.v1.FlipStream.tail:type_name -> ponor.metadata.v1.Extent
-	2,  // 42: ponor.metadata.v1.FlipStream.target:type_name -> ponor.metadata.v1.Incarnation
-	0,  // 43: ponor.metadata.v1.AllocateIDs.space:type_name -> ponor.metadata.v1.AllocateIDs.Space
-	34, // 44: ponor.metadata.v1.Snapshot.brokers:type_name -> ponor.metadata.v1.SnapBroker
-	35, // 45: ponor.metadata.v1.Snapshot.wals:type_name -> ponor.metadata.v1.SnapWAL
-	36, // 46: ponor.metadata.v1.Snapshot.topics:type_name -> ponor.metadata.v1.SnapTopic
-	38, // 47: ponor.metadata.v1.Snapshot.configs:type_name -> ponor.metadata.v1.SnapConfig
-	40, // 48: ponor.metadata.v1.Snapshot.features:type_name -> ponor.metadata.v1.SnapFeature
-	7,  // 49: ponor.metadata.v1.SnapBroker.registration:type_name -> ponor.metadata.v1.RegisterBroker
-	32, // 50: ponor.metadata.v1.SnapBroker.state:type_name -> ponor.metadata.v1.BrokerState
-	2,  // 51: ponor.metadata.v1.SnapWAL.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	2,  // 52: ponor.metadata.v1.SnapWAL.sealer:type_name -> ponor.metadata.v1.Incarnation
-	37, // 53: ponor.metadata.v1.SnapTopic.partitions:type_name -> ponor.metadata.v1.SnapPartition
-	2,  // 54: ponor.metadata.v1.SnapPartition.owner:type_name -> ponor.metadata.v1.Incarnation
-	10, // 55: ponor.metadata.v1.SnapPartition.extents:type_name -> ponor.metadata.v1.Extent
-	2,  // 56: ponor.metadata.v1.SnapPartition.unsealed:type_name -> ponor.metadata.v1.Incarnation
-	39, // 57: ponor.metadata.v1.SnapConfig.values:type_name -> ponor.metadata.v1.ConfigValue
-	2,  // 58: ponor.metadata.v1.Result.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	32, // 19: ponor.metadata.v1.Command.set_feature:type_name -> ponor.metadata.v1.SetFeature
+	33, // 20: ponor.metadata.v1.Command.broker_state:type_name -> ponor.metadata.v1.BrokerState
+	31, // 21: ponor.metadata.v1.Command.claim_store:type_name -> ponor.metadata.v1.ClaimStore
+	4,  // 22: ponor.metadata.v1.Command.noop:type_name -> ponor.metadata.v1.Noop
+	41, // 23: ponor.metadata.v1.InitCluster.features:type_name -> ponor.metadata.v1.SnapFeature
+	6,  // 24: ponor.metadata.v1.RegisterBroker.endpoints:type_name -> ponor.metadata.v1.Endpoint
+	2,  // 25: ponor.metadata.v1.Fence.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	9,  // 26: ponor.metadata.v1.Fence.assignments:type_name -> ponor.metadata.v1.Assignment
+	2,  // 27: ponor.metadata.v1.Fence.sealer:type_name -> ponor.metadata.v1.Incarnation
+	2,  // 28: ponor.metadata.v1.Assignment.owner:type_name -> ponor.metadata.v1.Incarnation
+	10, // 29: ponor.metadata.v1.StreamExtents.extents:type_name -> ponor.metadata.v1.Extent
+	2,  // 30: ponor.metadata.v1.Sealed.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	13, // 31: ponor.metadata.v1.Sealed.streams:type_name -> ponor.metadata.v1.SealedStream
+	10, // 32: ponor.metadata.v1.SealedStream.extent:type_name -> ponor.metadata.v1.Extent
+	2,  // 33: ponor.metadata.v1.PartitionSpec.owner:type_name -> ponor.metadata.v1.Incarnation
+	15, // 34: ponor.metadata.v1.CreateTopic.partitions:type_name -> ponor.metadata.v1.PartitionSpec
+	43, // 35: ponor.metadata.v1.CreateTopic.configs:type_name -> ponor.metadata.v1.CreateTopic.ConfigsEntry
+	15, // 36: ponor.metadata.v1.CreatePartitions.partitions:type_name -> ponor.metadata.v1.PartitionSpec
+	20, // 37: ponor.metadata.v1.AlterConfigs.ops:type_name -> ponor.metadata.v1.ConfigOp
+	11, // 38: ponor.metadata.v1.CommitExtents.streams:type_name -> ponor.metadata.v1.StreamExtents
+	10, // 39: ponor.metadata.v1.ReplaceExtents.extents:type_name -> ponor.metadata.v1.Extent
+	25, // 40: ponor.metadata.v1.TrimStreams.streams:type_name -> ponor.metadata.v1.StreamStart
+	28, // 41: ponor.metadata.v1.Flip.streams:type_name -> ponor.metadata.v1.FlipStream
+	10, // 42: ponor.metadata.v1.FlipStream.tail:type_name -> ponor.metadata.v1.Extent
+	2,  // 43: ponor.metadata.v1.FlipStream.target:type_name -> ponor.metadata.v1.Incarnation
+	0,  // 44: ponor.metadata.v1.AllocateIDs.space:type_name -> ponor.metadata.v1.AllocateIDs.Space
+	35, // 45: ponor.metadata.v1.Snapshot.brokers:type_name -> ponor.metadata.v1.SnapBroker
+	36, // 46: ponor.metadata.v1.Snapshot.wals:type_name -> ponor.metadata.v1.SnapWAL
+	37, // 47: ponor.metadata.v1.Snapshot.topics:type_name -> ponor.metadata.v1.SnapTopic
+	39, // 48: ponor.metadata.v1.Snapshot.configs:type_name -> ponor.metadata.v1.SnapConfig
+	41, // 49: ponor.metadata.v1.Snapshot.features:type_name -> ponor.metadata.v1.SnapFeature
+	7,  // 50: ponor.metadata.v1.SnapBroker.registration:type_name -> ponor.metadata.v1.RegisterBroker
+	33, // 51: ponor.metadata.v1.SnapBroker.state:type_name -> ponor.metadata.v1.BrokerState
+	2,  // 52: ponor.metadata.v1.SnapWAL.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	2,  // 53: ponor.metadata.v1.SnapWAL.sealer:type_name -> ponor.metadata.v1.Incarnation
+	38, // 54: ponor.metadata.v1.SnapTopic.partitions:type_name -> ponor.metadata.v1.SnapPartition
+	2,  // 55: ponor.metadata.v1.SnapPartition.owner:type_name -> ponor.metadata.v1.Incarnation
+	10, // 56: ponor.metadata.v1.SnapPartition.extents:type_name -> ponor.metadata.v1.Extent
+	2,  // 57: ponor.metadata.v1.SnapPartition.unsealed:type_name -> ponor.metadata.v1.Incarnation
+	40, // 58: ponor.metadata.v1.SnapConfig.values:type_name -> ponor.metadata.v1.ConfigValue
+	2,  // 59: ponor.metadata.v1.Result.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	60, // [60:60] is the sub-list for method output_type
+	60, // [60:60] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_metadata_metadatapb_metadata_proto_init() }
@@ -3569,6 +3647,7 @@ func file_metadata_metadatapb_metadata_proto_init() {
 		(*Command_ClaimGeneration)(nil),
 		(*Command_SetFeature)(nil),
 		(*Command_BrokerState)(nil),
+		(*Command_ClaimStore)(nil),
 		(*Command_Noop)(nil),
 	}
 	type x struct{}
@@ -3577,7 +3656,7 @@ func file_metadata_metadatapb_metadata_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_metadata_metadatapb_metadata_proto_rawDesc), len(file_metadata_metadatapb_metadata_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
