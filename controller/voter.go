@@ -62,6 +62,13 @@ func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *v
 	layer := &raftLayer{mux: m, address: cfg.AdvertiseController, dial: cfg.Dial, cluster: cluster}
 	v.transport = newTransport(raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: layer, MaxPool: 3, Timeout: raftTimeout, Logger: logger,
+		// No pipelines: in v1.7.3 a pipeline whose reader gave up (a response timed
+		// out while its connection could still be written to, or the follower
+		// refused) is found out by a select that may just as well send once more,
+		// and that send waits for ever. The follower then gets no entries until the
+		// leader changes, and Shutdown never returns. Entries hold many commands
+		// each, so one request in flight is enough.
+		MaxRPCsInFlight: 1,
 	}))
 	rc := raftConfig(cfg)
 	rc.Logger, rc.NotifyCh = logger, v.notify

@@ -71,7 +71,7 @@ func (w *workload) administer(rng *rand.Rand) {
 	for {
 		select {
 		case <-time.After(time.Duration(200+rng.IntN(1500)) * time.Millisecond):
-		case <-w.stop:
+		case <-w.done:
 			return
 		}
 		switch rng.IntN(6) {

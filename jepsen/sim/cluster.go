@@ -283,11 +283,12 @@ func (n *node) kill(silent bool) (machine func()) {
 		n.c.net.bury(n.name)
 	}
 	r.cancel()
+	r.Abort()
 	select {
 	case <-r.done:
 	case <-time.After(dying):
-		n.c.time.violation("the goroutines of a dead process on %s did not end within %v", n.name, dying)
-		<-r.done
+		// A bubble cannot end before its goroutines: the trace shows who hangs.
+		panic(fmt.Sprintf("seed %d: goroutines of a dead process on %s did not end within %v\n%s", n.c.seed, n.name, dying, n.c.time))
 	}
 	return machine
 }
@@ -310,10 +311,13 @@ func (n *node) stop(within time.Duration) {
 	}
 }
 
-// current is the running process, nil if there is none.
+// current is the living process, nil if there is none.
 func (n *node) current() *running {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.mu.run == nil || n.mu.run.life.isDead() {
+		return nil
+	}
 	return n.mu.run
 }
 

@@ -98,8 +98,14 @@ func (c *conn) Read(b []byte) (int, error) {
 	for {
 		stalled := c.net.blocked(c.in.from, c.in.to)
 		n, wait, wake, err := c.take(b, stalled != nil)
-		if n > 0 || err != nil {
-			return n, err
+		if err == io.EOF { //nolint:errorlint // callers compare it so
+			return 0, io.EOF
+		}
+		if err != nil {
+			return 0, opError("read", c.remote, err)
+		}
+		if n > 0 {
+			return n, nil
 		}
 		var timer *time.Timer
 		var due <-chan time.Time
@@ -173,7 +179,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	for {
 		wait, wake, err := c.put(b)
 		if err != nil {
-			return 0, err
+			return 0, opError("write", c.remote, err)
 		}
 		if wake == nil {
 			return len(b), nil

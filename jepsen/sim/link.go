@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -194,10 +195,19 @@ func (n *Network) Dialer(p *life) func(ctx context.Context, network, address str
 	return func(ctx context.Context, _, address string) (net.Conn, error) {
 		c, err := n.dial(ctx, p, address)
 		if err != nil {
-			return nil, fmt.Errorf("dial %s: %w", address, err)
+			return nil, opError("dial", addr(address), err)
 		}
 		return c, nil
 	}
+}
+
+// opError dresses an error as package net does; clients tell errors of the
+// system from others by that.
+func opError(op string, remote net.Addr, err error) error {
+	if _, ok := err.(syscall.Errno); ok { //nolint:errorlint // only a bare one is dressed
+		err = os.NewSyscallError(op, err)
+	}
+	return &net.OpError{Op: op, Net: "tcp", Addr: remote, Err: err}
 }
 
 func (n *Network) dial(ctx context.Context, p *life, address string) (net.Conn, error) {

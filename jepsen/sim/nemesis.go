@@ -56,16 +56,23 @@ func (n *nemesis) lasts(d time.Duration) {
 
 // victim chooses the node an event is for: one that runs, if there is one.
 func (n *nemesis) victim(e Event) *node {
-	if e.Who == Leader {
+	if e.Who == Leader && !e.ofStore() {
 		if l := n.c.leader(); l != nil {
 			return l
 		}
 	}
-	var up []*node
+	var up, owners []*node
 	for _, x := range n.c.nodes {
-		if x.current() != nil {
-			up = append(up, x)
+		if x.current() == nil {
+			continue
 		}
+		up = append(up, x)
+		if x.owns(mainTopic) {
+			owners = append(owners, x)
+		}
+	}
+	if e.ofStore() && len(owners) > 0 { // who owns nothing does not use the store
+		up = owners
 	}
 	if len(up) == 0 {
 		return nil
@@ -73,8 +80,29 @@ func (n *nemesis) victim(e Event) *node {
 	return up[e.Draw%uint64(len(up))]
 }
 
+// owns says if the node's present incarnation has a partition of a topic.
+func (n *node) owns(topic string) bool {
+	r := n.current()
+	if r == nil {
+		return false
+	}
+	for p := range r.Controller().Image().Owned(r.Controller().Incarnation()) {
+		if p.TopicName == topic {
+			return true
+		}
+	}
+	return false
+}
+
 func (n *nemesis) apply(e Event) {
 	v := n.victim(e)
+	for range 50 { // somebody will come back
+		if v != nil {
+			break
+		}
+		n.lasts(100 * time.Millisecond)
+		v = n.victim(e)
+	}
 	if v == nil {
 		n.miss(e)
 		return

@@ -64,6 +64,16 @@ func (e Event) String() string {
 	return fmt.Sprintf("%s of %s at %v for %v", e.Kind, e.Who, e.At.Round(time.Millisecond), e.For.Round(time.Millisecond))
 }
 
+// ofStore says if the fault lies between a process and the store.
+func (e Event) ofStore() bool {
+	switch e.Kind {
+	case NoStore, SlowStore, StoreError, StoreLost, StoreLate, StoreOwn, StoreFull:
+		return true
+	default:
+		return false
+	}
+}
+
 // Plan is everything that a seed decides.
 type Plan struct {
 	Seed   uint64
@@ -126,6 +136,9 @@ func Draw(seed uint64, span time.Duration) Plan {
 		e := Event{At: at, For: min(length, 20*time.Second), Kind: k, Who: Anyone, Draw: rng.Uint64()}
 		if rng.IntN(3) == 0 {
 			e.Who = Leader
+		}
+		if e.ofStore() { // long enough to meet some calls
+			e.For = max(e.For, time.Second)
 		}
 		p.Events = append(p.Events, e)
 	}

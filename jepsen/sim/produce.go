@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -29,7 +29,8 @@ type workload struct {
 	h     *History
 	rng   *rand.Rand // used before anything runs
 	hosts []string
-	stop  chan struct{} // closed when no more is sent
+	done  chan struct{} // closed when no more is sent
+	stop  func()        // closes it
 	wg    sync.WaitGroup
 	tails sync.WaitGroup // consumers and other watchers, who go on to the end
 	ctx   context.Context
@@ -47,7 +48,8 @@ type workload struct {
 }
 
 func newWorkload(c *cluster, h *History, seed uint64) *workload {
-	w := &workload{c: c, h: h, rng: rand.New(rand.NewPCG(seed, 4)), stop: make(chan struct{})}
+	w := &workload{c: c, h: h, rng: rand.New(rand.NewPCG(seed, 4)), done: make(chan struct{})}
+	w.stop = sync.OnceFunc(func() { close(w.done) })
 	w.ctx, w.end = context.WithCancel(context.Background())
 	w.mu.topics, w.mu.ops = map[int]*churned{}, map[string]int{}
 	for _, name := range []string{"c1", "c2", "c3", "c4"} {
@@ -109,7 +111,7 @@ func (w *workload) produce(p producerOf, rng *rand.Rand) {
 		pause := time.Duration(rng.ExpFloat64() * float64(p.every))
 		select {
 		case <-time.After(pause):
-		case <-w.stop:
+		case <-w.done:
 			w.flush(cl, p.Producer)
 			return
 		}
@@ -142,9 +144,10 @@ func (w *workload) send(cl *kgo.Client, p Producer, tp TP) {
 			w.h.Ack(r, k.Offset)
 		default:
 			w.h.Fail(r)
-			// A client that has not heard of a new partition refuses at once.
-			refused := errors.Is(err, kgo.ErrMaxBuffered) || tp.Topic == growTopic && strings.Contains(err.Error(), "invalid record partitioning")
-			if p.Idempotent && !refused {
+			// A broker never has a reason to refuse an idempotent producer's record
+			// for good; the client may give up for reasons of its own.
+			var refused *kerr.Error
+			if p.Idempotent && errors.As(err, &refused) {
 				w.h.Note("idempotent producer %d lost record %d for %s: %v", p.ID, r, tp, err)
 			}
 		}

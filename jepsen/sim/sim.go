@@ -102,7 +102,9 @@ func Run(plan Plan, opts Options) *Report {
 	} else if err := r.settle(); err != nil {
 		r.time.violation("after the last fault: %v", err)
 	}
+	r.w.stop()
 	r.w.end()
+	r.w.wg.Wait()
 	r.w.tails.Wait()
 	r.watching.Wait()
 	r.c.leave()
@@ -154,7 +156,7 @@ func (r *run) settle() error {
 	}
 	r.recovery = time.Since(healed)
 	r.time.add("every partition takes records, after %v", r.recovery)
-	close(r.w.stop)
+	r.w.stop()
 	r.w.wg.Wait()
 	r.time.add("no record is under way")
 	if err := r.o.agree(recovering); err != nil {
