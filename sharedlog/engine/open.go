@@ -15,11 +15,10 @@ import (
 // is sealed (slot-4), so no older owner can be acknowledged any more (T4).
 func (e *Engine) Open(ctx context.Context, id commitlog.StreamID, opts stream.OpenOptions) (stream.Stream, error) {
 	for {
-		p, err := e.openable(ctx, id, opts.Epoch)
-		if err != nil {
+		if _, err := e.openable(ctx, id, opts.Epoch); err != nil {
 			return nil, fmt.Errorf("open stream %d at epoch %d: %w", id, opts.Epoch, err)
 		}
-		h, wait, err := e.attach(p, opts)
+		h, wait, err := e.attach(id, opts)
 		if err != nil {
 			return nil, fmt.Errorf("open stream %d at epoch %d: %w", id, opts.Epoch, err)
 		}
@@ -82,11 +81,17 @@ func (e *Engine) openable(ctx context.Context, id commitlog.StreamID, epoch comm
 
 // attach makes a handle the owner of the stream's state. wait is set instead if
 // appends of an earlier handle have not resolved.
-func (e *Engine) attach(p metadata.Partition, opts stream.OpenOptions) (*handle, <-chan struct{}, error) {
+func (e *Engine) attach(id commitlog.StreamID, opts stream.OpenOptions) (*handle, <-chan struct{}, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.lost != nil {
 		return nil, nil, e.lost
+	}
+	// Read under mu: an older image may have an end from before the pack that
+	// had the stream's state forgotten.
+	p, ok := e.cfg.Meta.Image().PartitionByStream(id)
+	if !ok || p.Epoch != opts.Epoch || p.Owner != e.cfg.Incarnation {
+		return nil, nil, fmt.Errorf("owner is %s at epoch %d: %w", p.Owner, p.Epoch, commitlog.ErrFenced)
 	}
 	s := e.streams[p.Stream]
 	if s != nil {

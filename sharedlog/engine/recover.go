@@ -16,23 +16,22 @@ import (
 // are read.
 func (e *Engine) recovered(ctx context.Context, h *handle) (commitlog.Recovery, error) {
 	var rec commitlog.Recovery
-	var end commitlog.Offset
 	err := e.reader.retry(ctx, h.s.id, func() (err error) {
+		// Before the image: what is packed in between is then found twice and
+		// skipped once, instead of missed.
+		slots := e.unpackedSlots()
 		p, ok := e.cfg.Meta.Image().PartitionByStream(h.s.id)
 		if !ok {
 			return fmt.Errorf("the stream is gone from the metadata: %w", commitlog.ErrFenced)
 		}
-		end = p.End
-		rec, err = e.committedState(ctx, p)
-		return err
+		if rec, err = e.committedState(ctx, p); err != nil {
+			return err
+		}
+		h.s.keep(rec)
+		rec.Batches = commitlog.KeepRelevant(append(rec.Batches, deltasOf(slots, h.s.id, p.End)...))
+		return nil
 	})
-	if err != nil {
-		return rec, err
-	}
-	h.s.keep(rec)
-	rec.Batches = append(rec.Batches, e.unpackedDeltas(h.s.id, end)...)
-	rec.Batches = commitlog.KeepRelevant(rec.Batches)
-	return rec, nil
+	return rec, err
 }
 
 // committedState is the state up to the committed end.
@@ -132,11 +131,15 @@ func (e *Engine) slotIndex(ctx context.Context, n metadata.ObjectName) (*wal.Ind
 	return v.(*wal.Index), nil
 }
 
-// unpackedDeltas are the deltas of what our own WAL holds from offset from on.
-func (e *Engine) unpackedDeltas(id commitlog.StreamID, from commitlog.Offset) []commitlog.BatchInfo {
+// unpackedSlots are the durable slots of our own WAL that are not packed.
+func (e *Engine) unpackedSlots() []*wal.Slot {
 	e.mu.Lock()
-	slots := slices.Clone(e.unpacked)
-	e.mu.Unlock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.unpacked)
+}
+
+// deltasOf are the deltas of what slots hold of a stream from an offset on.
+func deltasOf(slots []*wal.Slot, id commitlog.StreamID, from commitlog.Offset) []commitlog.BatchInfo {
 	var out []commitlog.BatchInfo
 	for _, slot := range slots {
 		for _, c := range chunksOf(slot.Index(), id) {
