@@ -38,6 +38,7 @@ type leadership struct {
 	// attempts remembers when a fence was last proposed, so that one that is
 	// rejected is not proposed in a loop.
 	attempts map[metadata.Incarnation]time.Time
+	balance  balance // belongs to run
 	ctx      context.Context
 	wg       sync.WaitGroup // everything spawned
 	mu       struct {
@@ -185,6 +186,7 @@ func (l *leadership) reconcile(last *time.Time) {
 	}
 	l.adopt(img, now)
 	l.finishMoves(img)
+	l.rebalance(img, now)
 }
 
 // adopt names new sealers for fenced WALs whose sealer died, and new owners

@@ -8,7 +8,7 @@ var brokerConfigs = []ConfigDef{
 	{Name: "alter.config.policy.class.name", Type: TypeClass, NoDefault: true, Ignored: true, Doc: "Java policy for config changes; not offered."},
 	{Name: "authorizer.class.name", Type: TypeString, Default: "", Ignored: true, Doc: "Java authorizer; not offered."},
 	{Name: "auto.create.topics.enable", Type: TypeBoolean, Default: "false", Doc: "Whether a topic is created when a client first asks for it."},
-	{Name: "auto.leader.rebalance.enable", Type: TypeBoolean, Default: "true", Ignored: true, Doc: "Whether leadership goes back to preferred leaders by itself."},
+	{Name: "auto.leader.rebalance.enable", Type: TypeBoolean, Default: "true", Dynamic: true, Doc: "Whether leadership goes back to preferred leaders, and new brokers get their share, by itself."},
 	{Name: "background.threads", Type: TypeInt, Default: "10", Bounded: true, Min: 1, Max: maxInt32, Dynamic: true, Ignored: true, Doc: "Kafka's background threads; goroutines here."},
 	{Name: "broker.id", Type: TypeInt, Default: "-1", Doc: "The node's number, the same as node.id."},
 	{Name: "broker.rack", Type: TypeString, NoDefault: true, Doc: "The zone of the node; replicas are spread over zones."},
