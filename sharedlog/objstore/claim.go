@@ -2,45 +2,75 @@ package objstore
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 )
 
-// ErrOtherCluster: the store's prefix belongs to another cluster.
+// ErrOtherCluster says that the store belongs to another cluster.
 var ErrOtherCluster = errors.New("store belongs to another cluster")
 
-// ClusterKey is the object that says which cluster a prefix belongs to.
+// ErrOtherStore says that the cluster's logs are in another store than this
+// one: the path is wrong, or what should be mounted there is not.
+var ErrOtherStore = errors.New("not the store of this cluster")
+
+// ClusterKey is the object that says which cluster a store belongs to, and
+// which store it is.
 const ClusterKey = "ponor-cluster"
 
-// Claim makes sure that the bucket is this cluster's: it creates the marker or
-// finds its own id in it. A second cluster on one prefix would not damage the
-// first (keys begin with the cluster id), but it is always a mistake, so it is
-// refused with ErrOtherCluster and a message that says what to do. Trouble of
-// the store is waited out for about half a minute.
-func Claim(ctx context.Context, b Bucket, clusterID string) error {
-	return persist(ctx, 16, func() error { return claim(ctx, b, clusterID) })
-}
+// Marker is the content of the object ClusterKey: the cluster's id and the
+// store's, separated by a space.
+type Marker struct{ Cluster, Store string }
 
-func claim(ctx context.Context, b Bucket, clusterID string) error {
-	err := b.PutNew(ctx, ClusterKey, BytesBody([]byte(clusterID)))
+// Claim makes a bucket this cluster's: it creates the marker with a random
+// store id, or finds the cluster's own. Only for a cluster that has no store
+// yet; see Verify. A second cluster on one prefix would not damage the first
+// (keys begin with the cluster id), but it is always a mistake, so it is refused
+// with ErrOtherCluster and a message that says what to do.
+func Claim(ctx context.Context, b Bucket, cluster string) (Marker, error) {
+	m := Marker{Cluster: cluster, Store: rand.Text()}
+	err := b.PutNew(ctx, ClusterKey, BytesBody([]byte(m.Cluster+" "+m.Store)))
 	switch {
 	case err == nil:
-		return nil
+		return m, nil
 	case !errors.Is(err, ErrExists):
-		return fmt.Errorf("claim store %s: %w", b.Kind().URL, err)
+		return Marker{}, fmt.Errorf("claim store %s: %w", b.Kind().URL, err)
 	}
-	buf := make([]byte, 256)
-	n, err := b.GetRange(ctx, ClusterKey, 0, buf)
-	if err != nil {
-		return fmt.Errorf("read who owns store %s: %w", b.Kind().URL, err)
-	}
-	if owner := string(buf[:n]); owner != clusterID {
-		return fmt.Errorf("%w: %s holds the logs of cluster %q, this is cluster %q; give --store a prefix of its own, or --data-dir the metadata of that cluster", ErrOtherCluster, b.Kind().URL, owner, clusterID)
+	return readMarker(ctx, b, cluster)
+}
+
+// Verify makes sure that a bucket is the store that the cluster's metadata
+// names. An empty directory where a mount is missing is not: serving from it
+// would pass over everything that was acknowledged. It never writes.
+func Verify(ctx context.Context, b Bucket, want Marker) error {
+	m, err := readMarker(ctx, b, want.Cluster)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return fmt.Errorf("%w: %s has no object %s, but cluster %s has its logs in a store that does; is --store right, and is it mounted?", ErrOtherStore, b.Kind().URL, ClusterKey, want.Cluster)
+	case err != nil:
+		return err
+	case m.Store != want.Store:
+		return fmt.Errorf("%w: %s is store %s, the logs of cluster %s are in store %s; give every node the same --store", ErrOtherStore, b.Kind().URL, m.Store, want.Cluster, want.Store)
 	}
 	return nil
 }
 
+func readMarker(ctx context.Context, b Bucket, cluster string) (Marker, error) {
+	buf := make([]byte, 256)
+	n, err := b.GetRange(ctx, ClusterKey, 0, buf)
+	if err != nil {
+		return Marker{}, fmt.Errorf("read who owns store %s: %w", b.Kind().URL, err)
+	}
+	var m Marker
+	m.Cluster, m.Store, _ = strings.Cut(string(buf[:n]), " ")
+	if m.Cluster != cluster {
+		return Marker{}, fmt.Errorf("%w: %s holds the logs of cluster %q, this is cluster %q; give --store a prefix of its own, or --data-dir the metadata of that cluster", ErrOtherCluster, b.Kind().URL, m.Cluster, cluster)
+	}
+	return m, nil
+}
+
 // GenerationPrefix starts every key of a generation of a cluster.
-func GenerationPrefix(clusterID string, generation uint64) string {
-	return fmt.Sprintf("%s/%d", clusterID, generation)
+func GenerationPrefix(cluster string, generation uint64) string {
+	return fmt.Sprintf("%s/%d", cluster, generation)
 }

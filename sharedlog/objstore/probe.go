@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// ErrUnfit: the store does what a Bucket must not, or does not do what it must.
+// ErrUnfit means that the store does what a Bucket must not, or does not do what it must.
 var ErrUnfit = errors.New("store cannot hold logs")
 
 func unfit(format string, args ...any) error {
