@@ -193,7 +193,7 @@ func (n *Node) startRaft(spawn func(func(context.Context))) error {
 			}
 		}
 	})
-	spawn(func(ctx context.Context) { n.runTerms(ctx, v) })
+	spawn(func(ctx context.Context) { defer close(v.terms); n.runTerms(ctx, v) })
 	spawn(func(ctx context.Context) { n.bootstrap(ctx, v) })
 	return nil
 }

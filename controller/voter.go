@@ -29,6 +29,7 @@ type voter struct {
 	transport *transport
 	notify    chan bool     // leadership gained and lost, in order
 	ended     chan struct{} // closed once Raft has ended
+	terms     chan struct{} // closed once nothing waits for an entry any more
 	closers   []io.Closer
 	fresh     bool // no Raft state was found at start
 	// lastLeader is the raft.ServerAddress of whoever led last; it stays when
@@ -39,7 +40,7 @@ type voter struct {
 // newVoter opens the stores and starts Raft, which does nothing before it has
 // a configuration: its own, or one that a bootstrapped leader brings.
 func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *voter, err error) {
-	v := &voter{notify: make(chan bool, 16), ended: make(chan struct{})}
+	v := &voter{notify: make(chan bool, 16), ended: make(chan struct{}), terms: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			v.closeStores()
@@ -111,7 +112,13 @@ func (v *voter) openStores(cfg Config) (raft.LogStore, raft.StableStore, raft.Sn
 
 // shutdown hands leadership over if there is someone to take it, so that a
 // planned stop costs no election timeout, and ends Raft.
+//
+// It waits for the term to end first. A Raft that shuts down forgets the entries
+// on their way to the state machine without an answer, and who waits for one
+// waits for ever; a Raft that goes on answers, if only with the loss of its
+// lease when the others are out of reach.
 func (v *voter) shutdown() error {
+	<-v.terms
 	if v.raft.State() == raft.Leader && len(v.voters()) > 1 {
 		// Best effort: without it the others elect after their timeout.
 		_ = v.raft.LeadershipTransfer().Error()
