@@ -31,6 +31,7 @@ or other ports where those are busy, over a directory store. Without --dir all o
 it is gone when the command ends.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			collectEarly()
 			dir := dirFlag
 			if dir == "" {
 				tmp, err := os.MkdirTemp("", "ponor-demo-")

@@ -45,11 +45,13 @@ type Config struct {
 	// bandwidth from the WAL.
 	ColdReads int
 	// ReadAhead is the most bytes one read from the store fetches for a
-	// sequential reader, default 4 MiB.
+	// sequential reader, default 4 MiB, but at most a sixteenth of ReadCacheBytes:
+	// what a few readers had fetched ahead must not push each other's out.
 	ReadAhead int
 
-	// PackBytes starts packing when so much WAL is unpacked, default 64 MiB. More
-	// makes larger runs, and takeovers and restarts look at more slots.
+	// PackBytes starts packing when so much WAL is unpacked, default 64 MiB, but at
+	// most a quarter of CacheBytes: what is packed from memory is not read again.
+	// More makes larger runs, and takeovers and restarts look at more slots.
 	PackBytes int64
 	// PackAge starts packing when the oldest unpacked slot is so old, default 60
 	// s. Less makes small runs.
@@ -88,8 +90,8 @@ func (c *Config) defaults() {
 	set(&c.CacheBytes, 256<<20)
 	set(&c.ReadCacheBytes, 128<<20)
 	set(&c.ColdReads, 32)
-	set(&c.ReadAhead, 4<<20)
-	set(&c.PackBytes, 64<<20)
+	set(&c.ReadAhead, int(min(4<<20, max(c.ReadCacheBytes/16, pageBytes))))
+	set(&c.PackBytes, min(64<<20, max(c.CacheBytes/4, 1<<20)))
 	set(&c.PackAge, time.Minute)
 	if c.Bucket.Kind().PutsPerSecond > 0 {
 		set(&c.MaxSlots, 256)

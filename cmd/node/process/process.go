@@ -28,6 +28,9 @@ import (
 // listenerName is the name of the one client listener.
 const listenerName = "PLAINTEXT"
 
+// defaultCache is CacheBytes if it is not said, in bytes.
+const defaultCache = 256 << 20
+
 // drainTimeout bounds each step of an orderly exit.
 const drainTimeout = 10 * time.Second
 
@@ -64,8 +67,11 @@ type Config struct {
 	// SessionTimeout is how long a silent broker keeps its partitions; default
 	// 3 s.
 	SessionTimeout time.Duration
-	// CacheBytes, WALBudget: see sharedlog.Config.
-	CacheBytes, WALBudget int64
+	// CacheBytes is the memory for records, default 256 MiB: three quarters for
+	// recent ones, the rest for what is read back from the store.
+	CacheBytes int64
+	// WALBudget: see Budget of sharedlog.Config.
+	WALBudget int64
 	// MaxConns bounds client connections; default see rpc.ServerConfig.
 	MaxConns int
 	// TuneLogs and TuneController may change what no other field does, just
@@ -326,8 +332,12 @@ func (n *Node) host(ctx context.Context, endpoint metadata.Endpoint) error {
 // live is the life of one incarnation.
 func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	fenced := n.ctl.Fenced()
+	cache := n.cfg.CacheBytes
+	if cache == 0 {
+		cache = defaultCache
+	}
 	logs := sharedlog.Config{Bucket: n.cfg.Bucket, Meta: n.ctl, Incarnation: inc,
-		CacheBytes: n.cfg.CacheBytes, Budget: n.cfg.WALBudget, Logger: n.log}
+		CacheBytes: cache - cache/4, ReadCacheBytes: cache / 4, Budget: n.cfg.WALBudget, Logger: n.log}
 	if n.cfg.TuneLogs != nil {
 		n.cfg.TuneLogs(&logs)
 	}
