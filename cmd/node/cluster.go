@@ -18,7 +18,6 @@ func newCluster() *cobra.Command {
 // clusterView is what 'cluster status' prints.
 type clusterView struct {
 	ID         string       `json:"cluster_id"`
-	Controller int32        `json:"controller"`
 	Brokers    []brokerView `json:"brokers"`
 	Topics     int          `json:"topics"`
 	Partitions int          `json:"partitions"`
@@ -70,7 +69,7 @@ func clusterStatus(ctx context.Context, adm *kadm.Client) (clusterView, error) {
 		return clusterView{}, fmt.Errorf("read metadata: %w", err)
 	}
 	leaders, replicas := map[int32]int{}, map[int32]int{}
-	v := clusterView{ID: md.Cluster, Controller: md.Controller, Topics: len(md.Topics), Brokers: []brokerView{}}
+	v := clusterView{ID: md.Cluster, Topics: len(md.Topics), Brokers: []brokerView{}}
 	md.Topics.EachPartition(func(p kadm.PartitionDetail) {
 		v.Partitions++
 		if p.Leader < 0 {
@@ -93,12 +92,8 @@ func clusterStatus(ctx context.Context, adm *kadm.Client) (clusterView, error) {
 
 func printCluster(p *printer, v clusterView) {
 	p.line("cluster %s  %d topics, %d partitions, %d without leader", v.ID, v.Topics, v.Partitions, v.Offline)
-	p.row("BROKER", "ADDRESS", "ZONE", "LEADER OF", "REPLICA OF", "")
+	p.row("BROKER", "ADDRESS", "ZONE", "LEADER OF", "REPLICA OF")
 	for _, b := range v.Brokers {
-		note := ""
-		if b.ID == v.Controller {
-			note = "controller"
-		}
-		p.row(b.ID, b.Address, b.Zone, b.Leaders, b.Replicas, note)
+		p.row(b.ID, b.Address, b.Zone, b.Leaders, b.Replicas)
 	}
 }

@@ -11,6 +11,9 @@ func settingFlags(cmd *cobra.Command) func() (settings, map[string]origin, error
 	file := cmd.Flags().String("config", "", "YAML file of settings, one 'key: value' a line [env: PONOR_CONFIG]")
 	for _, row := range settingsTable() {
 		cmd.Flags().String(row.key, row.def, row.doc+" [env: "+row.env()+"]")
+		if row.def == "false" {
+			cmd.Flags().Lookup(row.key).NoOptDefVal = "true"
+		}
 	}
 	return func() (settings, map[string]origin, error) {
 		given := make(map[string]string)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -94,31 +95,61 @@ func (f *consumeFlags) run(cmd *cobra.Command, topic string) error {
 	if _, err := describeTopics(setup, adm, []string{topic}); err != nil {
 		return err
 	}
-	ends, err := adm.ListEndOffsets(setup, topic)
+	assign, remaining, err := f.plan(setup, adm, topic, from)
 	if err != nil {
-		return fmt.Errorf("list end offsets: %w", err)
+		return err
 	}
-	starts, err := adm.ListStartOffsets(setup, topic)
+	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: assign})
+	return f.poll(cmd.Context(), cl, cmd.OutOrStdout(), remaining)
+}
+
+// plan says where to begin in each partition, and which partitions have records
+// from there on, up to which end.
+func (f *consumeFlags) plan(ctx context.Context, adm *kadm.Client, topic string, from kgo.Offset) (assign map[int32]kgo.Offset, remaining map[int32]int64, err error) {
+	ends, err := adm.ListEndOffsets(ctx, topic)
 	if err != nil {
-		return fmt.Errorf("list start offsets: %w", err)
+		return nil, nil, fmt.Errorf("list end offsets: %w", err)
 	}
-	assign := make(map[int32]kgo.Offset)
-	remaining := make(map[int32]int64) // partition -> end, while it is not reached
+	begins, err := f.begins(ctx, adm, topic, from)
+	if err != nil {
+		return nil, nil, err
+	}
+	assign, remaining = make(map[int32]kgo.Offset), make(map[int32]int64)
 	ends.Each(func(o kadm.ListedOffset) {
 		if len(f.partitions) > 0 && !containsInt32(f.partitions, o.Partition) {
 			return
 		}
 		assign[o.Partition] = from
-		s, ok := starts.Lookup(topic, o.Partition)
-		if ok && s.Offset < o.Offset && f.from != "end" && from.EpochOffset().Offset < o.Offset {
+		begin, ok := begins.Lookup(topic, o.Partition)
+		if ok && begin.Offset >= 0 && begin.Offset < o.Offset && f.from != "end" {
 			remaining[o.Partition] = o.Offset
 		}
 	})
 	if len(assign) == 0 {
-		return usagef("--partitions %v: topic %s has none of them", f.partitions, topic)
+		return nil, nil, usagef("--partitions %v: topic %s has none of them", f.partitions, topic)
 	}
-	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: assign})
-	return f.poll(cmd.Context(), cl, cmd.OutOrStdout(), remaining)
+	return assign, remaining, nil
+}
+
+// begins are the first offsets to be read, as far as they are not below the
+// log's start.
+func (f *consumeFlags) begins(ctx context.Context, adm *kadm.Client, topic string, from kgo.Offset) (kadm.ListedOffsets, error) {
+	if strings.HasPrefix(f.from, "@") {
+		l, err := adm.ListOffsetsAfterMilli(ctx, from.EpochOffset().Offset, topic)
+		if err != nil {
+			return nil, fmt.Errorf("list offsets by time: %w", err)
+		}
+		return l, nil
+	}
+	l, err := adm.ListStartOffsets(ctx, topic)
+	if err != nil {
+		return nil, fmt.Errorf("list start offsets: %w", err)
+	}
+	for _, p := range l[topic] {
+		p.Offset = max(p.Offset, from.EpochOffset().Offset)
+		l[topic][p.Partition] = p
+	}
+	return l, nil
 }
 
 func containsInt32(list []int32, v int32) bool {
@@ -137,14 +168,17 @@ func (f *consumeFlags) poll(ctx context.Context, cl *kgo.Client, out io.Writer, 
 	var printed int64
 	for !f.untilEnd || len(remaining) > 0 {
 		pollCtx, cancel := ctx, context.CancelFunc(func() {})
-		if f.untilEnd { // the last offsets may be trimmed or transaction markers: nothing arrives for them
-			pollCtx, cancel = context.WithTimeout(ctx, 5*time.Second)
+		if f.untilEnd {
+			pollCtx, cancel = context.WithTimeout(ctx, f.timeout)
 		}
 		fetches := cl.PollFetches(pollCtx)
 		over := pollCtx.Err() != nil
 		cancel()
-		if over {
+		switch {
+		case ctx.Err() != nil:
 			return nil
+		case over:
+			return fmt.Errorf("nothing arrived for %v, and these partitions are not at the end they had: %s", f.timeout, f.behind(remaining))
 		}
 		for _, e := range fetches.Errors() {
 			return fmt.Errorf("consume partition %d of %s: %w", e.Partition, e.Topic, brokerError(e.Err, ""))
@@ -166,6 +200,16 @@ func (f *consumeFlags) poll(ctx context.Context, cl *kgo.Client, out io.Writer, 
 		}
 	}
 	return nil
+}
+
+// behind lists partitions that were not read to their end.
+func (f *consumeFlags) behind(remaining map[int32]int64) string {
+	var parts []string
+	for p, end := range remaining {
+		parts = append(parts, fmt.Sprintf("%d (end %d)", p, end))
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
 }
 
 // recordView is a record in JSON; bytes that are not UTF-8 come as base64 in

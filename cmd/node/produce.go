@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +107,7 @@ func produceLines(ctx context.Context, cl *kgo.Client, in io.Reader, template kg
 		line, readErr := lines.ReadBytes('\n')
 		if len(line) > 0 {
 			r := template
-			r.Value = []byte(strings.TrimSuffix(strings.TrimSuffix(string(line), "\n"), "\r"))
+			r.Value = bytes.TrimSuffix(line, []byte("\n"))
 			if separator != "" {
 				k, v, ok := strings.Cut(string(r.Value), separator)
 				if ok {

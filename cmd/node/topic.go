@@ -14,9 +14,9 @@ import (
 )
 
 func newTopic() *cobra.Command {
-	cmd := &cobra.Command{Use: "topic", Short: "Create, list, describe and delete topics", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "topic", Short: "Create, list, describe, delete and move topics", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newTopicCreate(), newTopicList(), newTopicDescribe(), newTopicDelete())
+	cmd.AddCommand(newTopicCreate(), newTopicList(), newTopicDescribe(), newTopicDelete(), newTopicMove())
 	return cmd
 }
 

@@ -248,6 +248,16 @@ func (n *Node) Pause() { n.signal(syscall.SIGSTOP) }
 // Resume continues a paused process.
 func (n *Node) Resume() { n.signal(syscall.SIGCONT) }
 
+// Exited is nil once the process has ended.
+func (n *Node) Exited() error {
+	select {
+	case <-n.exited:
+		return nil
+	default:
+		return fmt.Errorf("node %d is running", n.ID)
+	}
+}
+
 // Pid is the process id.
 func (n *Node) Pid() int { return n.cmd.Process.Pid }
 

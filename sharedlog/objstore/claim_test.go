@@ -5,37 +5,43 @@ import (
 	"testing"
 
 	"ponor/sharedlog/objstore"
-	"ponor/sharedlog/objstore/fault"
 	"ponor/sharedlog/objstore/mem"
 )
 
 func TestStoreBelongsToTheFirstClusterThatClaimsIt(t *testing.T) {
 	b := mem.New()
-	for range 2 {
-		if err := objstore.Claim(t.Context(), b, "cluster-a"); err != nil {
-			t.Fatalf("the owner's claim: %v", err)
-		}
+	first, err := objstore.Claim(t.Context(), b, "cluster-a")
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := objstore.Claim(t.Context(), b, "cluster-b"); !errors.Is(err, objstore.ErrOtherCluster) {
+	again, err := objstore.Claim(t.Context(), b, "cluster-a")
+	if err != nil || again != first {
+		t.Errorf("the owner's second claim gives %v, %v; want %v", again, err, first)
+	}
+	if _, err := objstore.Claim(t.Context(), b, "cluster-b"); !errors.Is(err, objstore.ErrOtherCluster) {
 		t.Errorf("another cluster's claim gives %v, want ErrOtherCluster", err)
 	}
 }
 
-func TestClaimWaitsOutTrouble(t *testing.T) {
-	for _, rule := range []fault.Rule{
-		{Before: errors.New("503"), Times: 3},
-		{Ops: []fault.Op{fault.PutNew}, After: errors.New("reset"), Times: 1}, // and then meets its own marker
-		{Ops: []fault.Op{fault.GetRange}, Before: errors.New("503"), Times: 2},
-	} {
-		b := fault.New(mem.New(), 1)
-		b.Add(rule)
-		for _, id := range []string{"cluster-a", "cluster-a"} {
-			if err := objstore.Claim(t.Context(), b, id); err != nil {
-				t.Errorf("claim under %+v: %v", rule, err)
-			}
+func TestOnlyTheClustersOwnStoreIsVerified(t *testing.T) {
+	b, other, empty := mem.New(), mem.New(), mem.New()
+	mine, err := objstore.Claim(t.Context(), b, "cluster-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := objstore.Claim(t.Context(), other, "cluster-a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := objstore.Verify(t.Context(), b, mine); err != nil {
+		t.Errorf("the cluster's store: %v", err)
+	}
+	for name, b := range map[string]objstore.Bucket{"a second store of the cluster": other, "an empty store": empty} {
+		if err := objstore.Verify(t.Context(), b, mine); !errors.Is(err, objstore.ErrOtherStore) {
+			t.Errorf("%s gives %v, want ErrOtherStore", name, err)
 		}
-		if err := objstore.Claim(t.Context(), b, "cluster-b"); !errors.Is(err, objstore.ErrOtherCluster) {
-			t.Errorf("another cluster's claim: %v", err)
-		}
+	}
+	mine.Cluster = "cluster-b"
+	if err := objstore.Verify(t.Context(), b, mine); !errors.Is(err, objstore.ErrOtherCluster) {
+		t.Errorf("another cluster's store gives %v, want ErrOtherCluster", err)
 	}
 }

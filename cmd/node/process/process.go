@@ -218,7 +218,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 	if err := n.waitCluster(ctx); err != nil {
 		return ignoreCancel(ctx, err)
 	}
-	if err := objstore.Claim(ctx, n.cfg.Bucket, n.ctl.Image().ClusterID()); err != nil {
+	if err := n.claimStore(ctx); err != nil {
 		return ignoreCancel(ctx, err)
 	}
 	if err := n.openLocal(); err != nil {
@@ -233,7 +233,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 			}
 		}()
 	}
-	server, err := rpc.NewServer(rpc.ServerConfig{APIs: n.broker().APIs(listenerName), Logger: n.log, MaxConns: n.cfg.MaxConns})
+	server, err := rpc.NewServer(rpc.ServerConfig{APIs: append(n.broker().APIs(listenerName), n.ctl.OperatorAPIs()...), Logger: n.log, MaxConns: n.cfg.MaxConns})
 	if err != nil {
 		return fmt.Errorf("set up the server: %w", err)
 	}
@@ -250,29 +250,6 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 		err = errors.Join(err, fmt.Errorf("serve clients: %w", e))
 	}
 	return err
-}
-
-// ignoreCancel is nil when ctx was ended by a signal: leaving is no error.
-func ignoreCancel(ctx context.Context, err error) error {
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
-}
-
-// waitCluster returns once this node knows which cluster it belongs to.
-func (n *Node) waitCluster(ctx context.Context) error {
-	for {
-		changed := n.ctl.Changed()
-		if n.ctl.Image().ClusterID() != "" {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 // logsDir has the local logs.
@@ -351,7 +328,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	}
 	set := partition.NewSet(setCfg)
 	n.ctl.SetStats(func() controller.Stats { return controller.Stats{OldestUnresolved: shared.OldestUnresolved()} })
-	n.ctl.SetSealer(shared)
+	n.ctl.SetSealer(guardedSealer{shared, n})
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStore()
 	storeDone := make(chan error, 1)

@@ -73,6 +73,7 @@ type Bucket struct {
 	// each other's half-written files.
 	process string
 	next    atomic.Uint64
+	marked  atomic.Bool // the store's marker was seen, see checkMounted
 
 	mu struct {
 		sync.Mutex
@@ -160,10 +161,12 @@ func (b *Bucket) PutNew(ctx context.Context, key string, body objstore.Body) err
 	if b.unnamed != nil {
 		put = b.putUnnamed
 	}
-	if err := b.put(ctx, key, body, put); err != nil {
-		return fmt.Errorf("put new %s: %w", key, classify(err))
+	err := b.put(ctx, key, body, put)
+	if err != nil {
+		err = fmt.Errorf("put new %s: %w", key, classify(err))
 	}
-	return nil
+	b.noteMarker(key, err)
+	return err
 }
 
 // Put implements objstore.Bucket.
@@ -336,6 +339,9 @@ func (b *Bucket) makeDir(dir string) error {
 	if err := b.makeDir(parent); err != nil {
 		return err
 	}
+	if err := b.checkMounted(); err != nil {
+		return err
+	}
 	if err := b.fs.Mkdir(dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return b.forget(parent, err)
 	}
@@ -346,6 +352,26 @@ func (b *Bucket) makeDir(dir string) error {
 	b.mu.ready[dir] = struct{}{}
 	b.mu.Unlock()
 	return nil
+}
+
+// checkMounted refuses to lay out a new tree where the store's marker has gone
+// since this process saw it: what was mounted there is not any more, and
+// records written into the mount point would be lost with the next mount.
+func (b *Bucket) checkMounted() error {
+	if !b.marked.Load() {
+		return nil
+	}
+	if _, err := b.fs.Stat(path.Join(b.root, objstore.ClusterKey)); err != nil {
+		return fmt.Errorf("%s has lost its marker %s, is the store still mounted? %s", b.root, objstore.ClusterKey, err)
+	}
+	return nil
+}
+
+// noteMarker remembers that the store's marker was seen.
+func (b *Bucket) noteMarker(key string, err error) {
+	if key == objstore.ClusterKey && (err == nil || errors.Is(err, objstore.ErrExists)) {
+		b.marked.Store(true)
+	}
 }
 
 // forget drops what is remembered of a directory that turns out to be gone, so

@@ -41,6 +41,7 @@ func (b *Bucket) GetRange(ctx context.Context, key string, off int64, dst []byte
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, fmt.Errorf("get %s: %w", key, classify(err))
 	}
+	b.noteMarker(key, nil)
 	return n, nil
 }
 

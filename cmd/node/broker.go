@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"ponor/controller"
+	"ponor/metadata"
+	"ponor/rpc"
+)
+
+func newBroker() *cobra.Command {
+	cmd := &cobra.Command{Use: "broker", Short: "Cordon and drain brokers", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd.AddCommand(
+		newBrokerState("cordon", "Give a broker no new partitions, also after it restarts", true, false),
+		newBrokerState("uncordon", "Let a broker take partitions again", false, false),
+		newBrokerState("drain", "Cordon a broker and move all its partitions to others", true, true),
+	)
+	return cmd
+}
+
+func newBrokerState(verb, short string, cordoned, draining bool) *cobra.Command {
+	var f clientFlags
+	cmd := &cobra.Command{
+		Use: verb + " NODE", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := strconv.ParseInt(args[0], 10, 32)
+			if err != nil {
+				return usagef("%q is not a node id", args[0])
+			}
+			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
+				if err := setBrokerState(ctx, adm, metadata.BrokerID(id), cordoned, draining); err != nil {
+					return err
+				}
+				if draining {
+					return awaitDrained(ctx, cmd, adm, int32(id))
+				}
+				cmd.Printf("%sed broker %d\n", verb, id)
+				return nil
+			})
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+// setBrokerState asks any broker, over its listener for clients.
+func setBrokerState(ctx context.Context, adm *kadm.Client, id metadata.BrokerID, cordoned, draining bool) error {
+	md, err := adm.Metadata(ctx)
+	if err != nil {
+		return fmt.Errorf("find the brokers: %w", err)
+	}
+	err = fmt.Errorf("the cluster lists no broker")
+	for _, b := range md.Brokers {
+		addr := net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+		var c *rpc.Client
+		if c, err = rpc.Dial(ctx, new(net.Dialer).DialContext, addr, rpc.ClientConfig{ClientID: "ponor-cli"}); err != nil {
+			continue // another one will do
+		}
+		err = controller.AskBrokerState(ctx, c, id, cordoned, draining)
+		_ = c.Close()
+		break
+	}
+	return err
+}
+
+// awaitDrained waits until a broker leads nothing.
+func awaitDrained(ctx context.Context, cmd *cobra.Command, adm *kadm.Client, id int32) error {
+	begun, first := time.Now(), -1
+	for {
+		md, err := adm.Metadata(ctx)
+		if err != nil {
+			return fmt.Errorf("watch the drain of broker %d: %w", id, err)
+		}
+		left := 0
+		md.Topics.EachPartition(func(p kadm.PartitionDetail) {
+			if p.Leader == id {
+				left++
+			}
+		})
+		if first < 0 {
+			first = left
+		}
+		if left == 0 {
+			cmd.Printf("drained broker %d: %d partitions moved in %v, 0 bytes copied; it stays cordoned until 'ponor broker uncordon %d'\n", id, first, time.Since(begun).Round(time.Millisecond), id)
+			return nil
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("broker %d still leads %d partitions: %w; the drain goes on", id, left, ctx.Err())
+		}
+	}
+}
