@@ -41,14 +41,13 @@ type cluster struct {
 	seed  uint64
 	base  string // directory for the quorum's logs
 	join  []string
-	plant func(objstore.Bucket) objstore.Bucket // damage to the store, for tests of the checkers
+	plant Plant
 
 	nodes []*node
 	mu    struct {
 		sync.Mutex
-		mem     *mem.Bucket // the store, or
-		fs      *crashfs.FS // the file system under it
-		planted objstore.Bucket
+		mem     *mem.Bucket     // the store, or
+		fs      *crashfs.FS     // the file system under it
 		buckets []*fault.Bucket // every one ever made
 		rng     *rand.Rand
 		leaving bool
@@ -135,13 +134,7 @@ func (c *cluster) bucket(host string) (objstore.Bucket, error) {
 		}
 		b = d
 	}
-	if c.plant == nil {
-		return b, nil
-	}
-	if c.mu.planted == nil || c.mu.fs != nil {
-		c.mu.planted = c.plant(b)
-	}
-	return c.mu.planted, nil
+	return b, nil
 }
 
 // start starts the node's process.
@@ -151,6 +144,9 @@ func (n *node) start() error {
 	inner, err := c.bucket(n.name)
 	if err != nil {
 		return err
+	}
+	if c.plant != nil {
+		inner = c.plant(inner, p.dead)
 	}
 	c.mu.Lock()
 	faults := fault.New(inner, c.mu.rng.Uint64())

@@ -201,6 +201,8 @@ func (n *nemesis) begin(e Event, v *node) (end func()) {
 	switch e.Kind {
 	case Isolate:
 		return both(net.Block(me, others), net.Block(others, me))
+	case CutOff:
+		return both(net.Block(me, n.others(v)), net.Block(n.others(v), me))
 	case Deaf:
 		return net.Block(others, me)
 	case Mute:

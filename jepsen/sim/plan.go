@@ -20,6 +20,7 @@ const (
 	Restart    Kind = "orderly restart" // SIGTERM
 	Pause      Kind = "pause"           // a process stops and goes on
 	Isolate    Kind = "isolate"         // a host cannot reach any other, nor they it
+	CutOff     Kind = "cut off"         // a host cannot reach other nodes; clients and the store it can
 	Deaf       Kind = "deaf"            // nothing reaches a host
 	Mute       Kind = "mute"            // nothing leaves a host
 	Split      Kind = "split"           // the link between two nodes stalls
@@ -38,7 +39,7 @@ const (
 // weights say how often each kind is drawn.
 var weights = map[Kind]int{
 	Kill: 4, KillSilent: 2, KillAll: 1, PowerCut: 2, Restart: 1, Pause: 5,
-	Isolate: 3, Deaf: 1, Mute: 1, Split: 2, NoClients: 1, ResetAll: 2, SlowLinks: 1,
+	Isolate: 3, CutOff: 3, Deaf: 1, Mute: 1, Split: 2, NoClients: 1, ResetAll: 2, SlowLinks: 1,
 	NoStore: 2, SlowStore: 2, StoreError: 2, StoreLost: 3, StoreLate: 3, StoreOwn: 2, StoreFull: 1,
 }
 

@@ -1,0 +1,109 @@
+package sim_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"ponor/jepsen/sim"
+	"ponor/sharedlog/objstore"
+)
+
+// liar is a store that breaks one of its promises.
+type liar struct {
+	objstore.Bucket
+	dead  <-chan struct{} // closed when the process dies
+	mu    sync.Mutex
+	puts  int
+	every int // lie at every so many-th slot
+	lie   func(l *liar, ctx context.Context, key string, body objstore.Body) error
+}
+
+// PutNew lies about some slots of write-ahead logs.
+func (l *liar) PutNew(ctx context.Context, key string, body objstore.Body) error {
+	if !strings.Contains(key, "/wal/") {
+		return l.Bucket.PutNew(ctx, key, body)
+	}
+	l.mu.Lock()
+	l.puts++
+	now := l.puts%l.every == 0
+	l.mu.Unlock()
+	if !now {
+		return l.Bucket.PutNew(ctx, key, body)
+	}
+	return l.lie(l, ctx, key, body)
+}
+
+// forgets reports success and stores nothing.
+func forgets(*liar, context.Context, string, objstore.Body) error { return nil }
+
+// early reports success at once and stores later, if its process has not died
+// by then: an acknowledgement before it is durable.
+func early(l *liar, ctx context.Context, key string, body objstore.Body) error {
+	body = objstore.Body{Parts: [][]byte{slices.Concat(body.Parts...)}, CRC32C: body.CRC32C}
+	go func() {
+		select {
+		case <-time.After(300 * time.Millisecond):
+		case <-l.dead:
+			return
+		}
+		_ = l.Bucket.PutNew(context.WithoutCancel(ctx), key, body)
+	}()
+	return nil
+}
+
+// overwrites has no notion of "create only": a fence stops nobody, and replaces
+// what was acknowledged.
+func overwrites(l *liar, ctx context.Context, key string, body objstore.Body) error {
+	err := l.Bucket.PutNew(ctx, key, body)
+	if errors.Is(err, objstore.ErrExists) {
+		return l.Bucket.Put(ctx, key, body)
+	}
+	return err
+}
+
+// TestPlantedBugsAreFound proves that a run sees a store that lies: each lie
+// must be found within a few seeds of the fault that reveals it.
+func TestPlantedBugsAreFound(t *testing.T) {
+	const tries = 8
+	plan := func(seed uint64, kind sim.Kind, length time.Duration) sim.Plan {
+		p := sim.Plan{Seed: seed, Span: 25 * time.Second}
+		for at := 3 * time.Second; at < 22*time.Second; at += length + 2*time.Second {
+			p.Events = append(p.Events, sim.Event{At: at, For: length, Kind: kind, Who: sim.Anyone, Draw: seed + uint64(at/time.Second)})
+		}
+		return p
+	}
+	cases := []struct {
+		name   string
+		every  int
+		lie    func(*liar, context.Context, string, objstore.Body) error
+		kind   sim.Kind
+		length time.Duration
+		rules  string // any of them is enough
+	}{
+		// The next owner finds slots missing and refuses to go on.
+		{"success without storing", 40, forgets, sim.Kill, time.Second, "noted"},
+		{"success before storing", 1, early, sim.Kill, time.Second, "lost conflict realtime unread"},
+		{"fences are overwritten", 1, overwrites, sim.CutOff, 6 * time.Second, "lost conflict realtime unread"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			for seed := uint64(1); seed <= tries; seed++ {
+				r := simulate(t, plan(seed, c.kind, c.length), sim.Options{Plant: func(b objstore.Bucket, dead <-chan struct{}) objstore.Bucket {
+					return &liar{Bucket: b, dead: dead, every: c.every, lie: c.lie}
+				}})
+				for _, v := range r.Violations {
+					if strings.Contains(c.rules, v.Rule) {
+						t.Logf("seed %d: %v", seed, v)
+						return
+					}
+				}
+			}
+			t.Errorf("not found with %d seeds", tries)
+		})
+	}
+}
