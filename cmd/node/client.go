@@ -50,7 +50,7 @@ func (f *clientFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client
 		return nil, usagef("--bootstrap is empty: give it a broker's address, such as %s", defaultBootstrap)
 	}
 	opts = append([]kgo.Opt{kgo.SeedBrokers(f.seeds()...), kgo.ClientID("ponor-cli"), kgo.DisableClientMetrics(),
-		kgo.DialTimeout(5 * time.Second), kgo.RetryTimeout(f.timeout)}, opts...)
+		kgo.DialTimeout(5 * time.Second), kgo.RetryTimeout(f.timeout), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)
 	cl, err := kgo.NewClient(opts...)
 	if err != nil {
 		return nil, usagef("make client: %w", err)

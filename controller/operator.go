@@ -1,0 +1,59 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"ponor/controller/controllerpb"
+	"ponor/metadata"
+	"ponor/metadata/metadatapb"
+	"ponor/rpc"
+)
+
+// keyBrokerState is the call by which an operator's tool cordons and drains
+// brokers; Kafka's protocol has none. It stands apart from the cluster's own
+// keys because clients' listeners serve it.
+const keyBrokerState = rpc.InternalKey + 100
+
+// operatorPatience bounds an operator's call.
+const operatorPatience = 20 * time.Second
+
+// OperatorAPIs are the calls for operators' tools, to be served beside Kafka's
+// on the listeners of clients.
+func (n *Node) OperatorAPIs() []rpc.API {
+	return []rpc.API{call(keyBrokerState, func(ctx context.Context, _ *rpc.Conn, q *metadatapb.BrokerState) response {
+		ctx, cancel := context.WithTimeout(ctx, operatorPatience)
+		defer cancel()
+		err := n.SetBrokerState(ctx, metadata.BrokerID(q.Broker), func(b *metadata.Broker) {
+			b.Cordoned, b.Draining = q.Cordoned, q.Draining
+		})
+		if err != nil {
+			return &controllerpb.AdminResponse{Outcome: n.server.outcome(controllerpb.Code_INVALID, err)}
+		}
+		return &controllerpb.AdminResponse{Outcome: n.server.ok()}
+	})}
+}
+
+// AskBrokerState has the cluster behind a client connection cordon or drain a
+// broker, or stop doing so. Draining goes on after it returns.
+func AskBrokerState(ctx context.Context, c *rpc.Client, id metadata.BrokerID, cordoned, draining bool) error {
+	b, err := proto.Marshal(&metadatapb.BrokerState{Broker: int32(id), Cordoned: cordoned, Draining: draining})
+	if err != nil {
+		return fmt.Errorf("encode broker state: %w", err)
+	}
+	reply, err := c.Call(ctx, keyBrokerState, 0, b)
+	if err != nil {
+		return fmt.Errorf("set state of broker %d: %w; is this a Ponor cluster?", id, err)
+	}
+	resp := new(controllerpb.AdminResponse)
+	if err := proto.Unmarshal(reply, resp); err != nil {
+		return fmt.Errorf("set state of broker %d: reply: %w", id, err)
+	}
+	if o := resp.GetOutcome(); o.GetCode() != controllerpb.Code_OK {
+		return fmt.Errorf("set state of broker %d: %s", id, o.GetMessage())
+	}
+	return nil
+}
