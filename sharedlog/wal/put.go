@@ -87,16 +87,14 @@ const maxVanished = 10
 func (w *Writer) attempt(ctx context.Context, s *Slot, vanished *int) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.AttemptTimeout)
 	defer cancel()
-	begun := time.Now()
-	err := w.cfg.Bucket.PutNew(ctx, s.key, s.body)
-	if err == nil {
-		s.proof = begun
-		return nil
-	}
-	// If it exists, an earlier attempt created it, which began no earlier than
-	// the slot's first.
+	// Whichever attempt creates the slot, it proves ownership only as of the
+	// first: an earlier one may have landed, been sealed below a fence, repacked
+	// and swept, and this one then creates the slot a second time.
 	s.proof = s.started
+	err := w.cfg.Bucket.PutNew(ctx, s.key, s.body)
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, objstore.ErrUndurable):
 		// What is visible may vanish: nothing of it can be acknowledged.
 		return fmt.Errorf("%w: %w", commitlog.ErrFenced, err)

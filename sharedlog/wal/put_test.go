@@ -289,8 +289,23 @@ func TestFenceFromOutside(t *testing.T) {
 	})
 }
 
-// ans-2: a proof is as old as the attempt that created the slot, and there is
-// none above a fence.
+// ans-2: a retry may create a slot a second time that was sealed, repacked and
+// swept in between, so a slot proves nothing after its first attempt.
+func TestRetryProvesNoMoreThanTheFirstAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Delay: time.Minute, Before: errStore, Times: 1})
+		at := time.Now()
+		mustCommit(t, r.append(1, 100))
+		if p := r.w.Proven(); !p.Equal(at) {
+			t.Errorf("proven %v after the slot's first attempt began", p.Sub(at))
+		}
+		r.close()
+	})
+}
+
+// ans-2: a proof is as old as the slot's first attempt, and there is none above
+// a fence.
 func TestOwnProof(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
