@@ -47,6 +47,7 @@ type server struct {
 		sync.Mutex
 		// The snapshot being read, so that its pieces are of one image.
 		snapIndex metadata.Index
+		snapGen   uint64
 		snapBytes []byte
 	}
 }
@@ -275,11 +276,12 @@ func (s *server) snapshot(_ context.Context, _ *rpc.Conn, q *controllerpb.Snapsh
 		return resp
 	}
 	s.mu.Lock()
-	index, b := s.mu.snapIndex, s.mu.snapBytes
+	index, gen, b := s.mu.snapIndex, s.mu.snapGen, s.mu.snapBytes
 	s.mu.Unlock()
 	if q.Index == 0 {
-		img := s.node.images.image()
-		if img.Index() != index || b == nil {
+		// The one at hand serves while the tail leads on from it: many nodes that
+		// start at once would otherwise have each other begin again for ever.
+		if _, img, ok := s.node.images.since(index, 0); b == nil || !ok || gen != img.Generation() {
 			var err error
 			if b, err = encodeSnapshot(img); err != nil {
 				resp.Outcome = s.outcome(controllerpb.Code_UNAVAILABLE, err)
@@ -287,7 +289,7 @@ func (s *server) snapshot(_ context.Context, _ *rpc.Conn, q *controllerpb.Snapsh
 			}
 			index = img.Index()
 			s.mu.Lock()
-			s.mu.snapIndex, s.mu.snapBytes = index, b
+			s.mu.snapIndex, s.mu.snapGen, s.mu.snapBytes = index, img.Generation(), b
 			s.mu.Unlock()
 		}
 	} else if metadata.Index(q.Index) != index || q.Offset > uint64(len(b)) {
