@@ -162,6 +162,9 @@ func planTopic(img *metadata.Image, place *placement, t *controllerpb.NewTopic) 
 	if err := metadata.ValidateTopicConfigs(t.Configs); err != nil {
 		return nil, refuse(CodeInvalidConfig, "%v", err)
 	}
+	if t.Configs["storage.mode"] == "local" {
+		return nil, refuse(CodeInvalidConfig, "topic %q asks for storage.mode local: local logs are not replicated yet and would be lost with their broker; leave storage.mode out, or set it to shared", t.Name)
+	}
 	c := &metadatapb.CreateTopic{Name: t.Name, TopicId: t.TopicId, Configs: t.Configs, Internal: t.Internal}
 	var err *Error
 	if len(t.Assignments) > 0 {

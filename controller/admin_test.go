@@ -128,6 +128,7 @@ func TestCreateTopicsRefuses(t *testing.T) {
 		{"more replicas than brokers", controller.TopicSpec{Name: "t", Partitions: 1, ReplicationFactor: 2}, controller.CodeInvalidReplicationFactor, "available brokers"},
 		{"no replicas", controller.TopicSpec{Name: "t", Partitions: 1, ReplicationFactor: 0}, controller.CodeInvalidReplicationFactor, "larger than 0"},
 		{"an unknown config", controller.TopicSpec{Name: "t", Partitions: 1, ReplicationFactor: 1, Configs: map[string]string{"retention.mss": "1"}}, controller.CodeInvalidConfig, "retention.ms"},
+		{"a local log, which would be lost with its broker", controller.TopicSpec{Name: "t", Partitions: 1, ReplicationFactor: 1, Configs: map[string]string{"storage.mode": "local"}}, controller.CodeInvalidConfig, "storage.mode"},
 		{"a bad config value", controller.TopicSpec{Name: "t", Partitions: 1, ReplicationFactor: 1, Configs: map[string]string{"retention.ms": "soon"}}, controller.CodeInvalidConfig, "retention.ms"},
 		{"an assignment beside a count", controller.TopicSpec{Name: "t", Partitions: 1, ReplicationFactor: -1, Assignments: map[int32][]metadata.BrokerID{0: ids(1)}}, controller.CodeInvalidRequest, "must be -1"},
 		{"an assignment with a gap", controller.TopicSpec{Name: "t", Partitions: -1, ReplicationFactor: -1, Assignments: map[int32][]metadata.BrokerID{1: ids(1)}}, controller.CodeInvalidAssignment, "numbered from 0"},

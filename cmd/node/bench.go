@@ -102,6 +102,7 @@ type benchResult struct {
 	Bench         string        `json:"bench"`
 	Records       int64         `json:"records"`
 	Errors        int64         `json:"errors"`
+	FirstError    string        `json:"first_error,omitempty"`
 	Seconds       float64       `json:"seconds"`
 	RecordsPerSec float64       `json:"records_per_second"`
 	MBPerSec      float64       `json:"mb_per_second"`
@@ -146,6 +147,9 @@ func (r *benchResult) finish(bytes int64, elapsed time.Duration, usage *processU
 
 func (r *benchResult) print(p *printer) {
 	p.line("%s: %d records in %.1f s, %d errors", r.Bench, r.Records, r.Seconds, r.Errors)
+	if r.FirstError != "" {
+		p.line("  first error\t%s", r.FirstError)
+	}
 	p.line("  rate\t%.0f records/s\t%.1f MB/s", r.RecordsPerSec, r.MBPerSec)
 	for _, l := range []struct {
 		name string

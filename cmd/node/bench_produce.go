@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +58,7 @@ type produceBench struct {
 	clients []*kgo.Client
 	acked   atomic.Int64
 	failed  atomic.Int64
+	first   atomic.Pointer[error] // the first failure
 }
 
 func (b *produceBench) run(ctx context.Context) (*benchResult, error) {
@@ -80,6 +83,12 @@ func (b *produceBench) run(ctx context.Context) (*benchResult, error) {
 	}
 	elapsed := time.Since(start)
 	res := &benchResult{Bench: "produce", Records: b.acked.Load() - startAcked, Errors: b.failed.Load() - startFailed}
+	if first := b.first.Load(); first != nil {
+		res.FirstError = (*first).Error()
+	}
+	if res.Records == 0 {
+		return nil, fmt.Errorf("nothing was acknowledged in %v: %s", b.flags.duration, cmp.Or(res.FirstError, "no answer"))
+	}
 	after, err := readUsage(b.flags.pids)
 	if err != nil {
 		return nil, err
@@ -94,6 +103,7 @@ func (b *produceBench) load(ctx context.Context, cl *kgo.Client) {
 			b.acked.Add(1)
 		} else if ctx.Err() == nil {
 			b.failed.Add(1)
+			b.first.CompareAndSwap(nil, &err)
 		}
 	}
 	for i := 0; ctx.Err() == nil; i++ {

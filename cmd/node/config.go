@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -38,16 +39,17 @@ func newConfigPrint() *cobra.Command {
 	cmd := &cobra.Command{Use: "print", Short: "Print every setting, its value and where the value came from", Args: cobra.NoArgs}
 	load := settingFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		_, origins, err := load()
-		if err != nil {
-			return err
+		_, origins, wrong := load()
+		if origins == nil || wrong != nil && format == formatJSON {
+			return wrong
 		}
-		return render(cmd, format, origins, func(p *printer) {
+		err := render(cmd, format, origins, func(p *printer) {
 			p.row("SETTING", "VALUE", "FROM")
 			for _, row := range settingsTable() {
 				p.row(row.key, origins[row.key].Value, origins[row.key].Source)
 			}
 		})
+		return cmp.Or(wrong, err)
 	}
 	formatFlag(cmd, &format)
 	return cmd

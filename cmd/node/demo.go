@@ -72,24 +72,47 @@ func demoPort(ctx context.Context, want int) (string, error) {
 	return "", errors.New("find a free port on 127.0.0.1")
 }
 
+// demoAddresses chooses the addresses of a demo: first those for clients, then
+// those of the quorum. A demo that was started in dir before keeps its own,
+// because the quorum remembers its members by them.
+func demoAddresses(ctx context.Context, dir string) ([]string, error) {
+	file := filepath.Join(dir, "addresses")
+	if b, err := os.ReadFile(file); err == nil {
+		if list := strings.Fields(string(b)); len(list) == 2*demoNodes {
+			return list, nil
+		}
+		return nil, fmt.Errorf("read %s: it does not list %d addresses; remove the directory to start anew", file, 2*demoNodes)
+	}
+	var list []string
+	for _, base := range []int{9092, 9192} {
+		for i := range demoNodes {
+			addr, err := demoPort(ctx, base+i)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, addr)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make demo directory: %w", err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Join(list, "\n")+"\n"), 0o644); err != nil {
+		return nil, fmt.Errorf("note demo addresses: %w", err)
+	}
+	return list, nil
+}
+
 // demoSettings lays three nodes out under dir.
 func demoSettings(ctx context.Context, dir string) ([]settings, error) {
-	list := make([]settings, demoNodes)
-	var join []string
-	for i := range list {
-		addr, err := demoPort(ctx, 9192+i)
-		if err != nil {
-			return nil, err
-		}
-		join = append(join, addr)
+	addresses, err := demoAddresses(ctx, dir)
+	if err != nil {
+		return nil, err
 	}
+	list := make([]settings, demoNodes)
+	listen, join := addresses[:demoNodes], addresses[demoNodes:]
 	for i := range list {
-		listen, err := demoPort(ctx, 9092+i)
-		if err != nil {
-			return nil, err
-		}
 		given := map[string]string{
-			"node-id": fmt.Sprint(i + 1), "listen": listen, "controller-listen": join[i], "join": strings.Join(join, ","),
+			"node-id": fmt.Sprint(i + 1), "listen": listen[i], "controller-listen": join[i], "join": strings.Join(join, ","),
 			"store": "dir://" + filepath.Join(dir, "store"), "data-dir": filepath.Join(dir, fmt.Sprint("node-", i+1)),
 			"zone": fmt.Sprint("zone-", string(rune('a'+i))), "auto-create-topics": "true", "cache-bytes": "64MiB",
 		}

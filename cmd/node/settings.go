@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -199,6 +200,15 @@ func (s *settings) check() error {
 			return usagef("address %q: write host:port", a)
 		}
 	}
+	if err := s.checkQuorum(); err != nil {
+		return err
+	}
+	if s.SessionTimeout < 500*time.Millisecond {
+		return usagef("session-timeout %v: brokers would lose their partitions at every hiccup; use 500ms or more", s.SessionTimeout)
+	}
+	if s.CacheBytes < 8<<20 || s.WALBudget < 8<<20 {
+		return usagef("cache-bytes and wal-budget: a node needs 8MiB or more of each")
+	}
 	if err := s.checkStore(); err != nil {
 		return err
 	}
@@ -207,6 +217,28 @@ func (s *settings) check() error {
 	}
 	if s.LogFormat != "auto" && s.LogFormat != "text" && s.LogFormat != "json" {
 		return usagef("log-format %q: text, json or auto", s.LogFormat)
+	}
+	return nil
+}
+
+// checkQuorum makes sure that a controller is one of those it joins.
+func (s *settings) checkQuorum() error {
+	if !s.controller() {
+		return nil
+	}
+	own := s.ControllerListen
+	if s.ControllerAdvert != "" {
+		own = s.ControllerAdvert
+	}
+	host, port, err := net.SplitHostPort(own)
+	if err != nil {
+		return usagef("controller address %q: write host:port", own)
+	}
+	if ip := net.ParseIP(host); len(s.Join) > 1 && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return usagef("other nodes cannot dial %s: with --controller-listen on all interfaces say --controller-advertise host:port, as in --join", own)
+	}
+	if len(s.Join) > 0 && port != "0" && !slices.Contains(s.Join, own) {
+		return usagef("join %v does not name this controller, %s: add it on all nodes, or say --roles broker", s.Join, own)
 	}
 	return nil
 }
@@ -261,10 +293,12 @@ type origin struct {
 }
 
 // loadSettings resolves every setting: flag before environment before file
-// before default. given holds the flags that were set on the command line.
+// before default. given holds the flags that were set on the command line. The
+// origins are complete also beside an error.
 func loadSettings(file string, given map[string]string) (settings, map[string]origin, error) {
 	var s settings
 	origins := make(map[string]origin)
+	var wrong error
 	var fromFile map[string]fileValue
 	if file != "" {
 		var err error
@@ -283,10 +317,13 @@ func loadSettings(file string, given map[string]string) (settings, map[string]or
 		if v, ok := given[row.key]; ok {
 			o = origin{v, "flag --" + row.key}
 		}
-		if err := row.set(&s, o.Value); err != nil {
-			return s, nil, usagef("%s (%s): %w", row.key, o.Source, err)
-		}
 		origins[row.key] = o
+		if err := row.set(&s, o.Value); err != nil && wrong == nil {
+			wrong = usagef("%s (%s): %w", row.key, o.Source, err)
+		}
+	}
+	if wrong != nil {
+		return s, origins, wrong
 	}
 	return s, origins, s.check()
 }

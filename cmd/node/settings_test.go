@@ -27,7 +27,7 @@ func configFileOf(t *testing.T, text string) string {
 }
 
 func TestSettingsComeFromFlagThenEnvThenFileThenDefault(t *testing.T) {
-	file := configFileOf(t, "node-id: 7\nzone: from-file\nlisten: 127.0.0.1:1\njoin:\n  - a:1\n  - b:2\n  - c:3\nstore: dir:///s\n")
+	file := configFileOf(t, "node-id: 7\nzone: from-file\nlisten: 127.0.0.1:1\ncontroller-listen: a:1\njoin:\n  - a:1\n  - b:2\n  - c:3\nstore: dir:///s\n")
 	t.Setenv("PONOR_ZONE", "from-env")
 	t.Setenv("PONOR_LISTEN", "127.0.0.1:2")
 	code, out, errOut := ponor(t, "config", "print", "--config", file, "--listen", "127.0.0.1:3", "--format", "json")
@@ -42,7 +42,7 @@ func TestSettingsComeFromFlagThenEnvThenFileThenDefault(t *testing.T) {
 		"listen":   {"127.0.0.1:3", "flag --listen"},
 		"zone":     {"from-env", "env PONOR_ZONE"},
 		"node-id":  {"7", file + ":1"},
-		"join":     {"a:1,b:2,c:3", file + ":4"},
+		"join":     {"a:1,b:2,c:3", file + ":5"},
 		"data-dir": {"ponor-data", "default"},
 	} {
 		if got[key] != want {
@@ -65,13 +65,17 @@ func TestWrongSettingsSayWhatWhereAndWhatToDo(t *testing.T) {
 		{"bad number", "node-id: -4\n", nil, []string{"node-id", ":1", "-4"}},
 		{"bad size", "", []string{"--cache-bytes", "12 apples"}, []string{"cache-bytes", "12 apples", "64MiB"}},
 		{"bad duration", "", []string{"--session-timeout", "3"}, []string{"session-timeout", "3s"}},
-		{"memory store in a cluster", "", []string{"--join", "a:1,b:1,c:1", "--store", "mem:"}, []string{"mem:", "dir:///"}},
-		{"no store in a cluster", "", []string{"--join", "a:1,b:1,c:1"}, []string{"--store dir:///"}},
+		{"memory store in a cluster", "", []string{"--controller-listen", "a:1", "--join", "a:1,b:1,c:1", "--store", "mem:"}, []string{"mem:", "dir:///"}},
+		{"no store in a cluster", "", []string{"--controller-listen", "a:1", "--join", "a:1,b:1,c:1"}, []string{"--store dir:///"}},
 		{"relative store", "", []string{"--store", "dir://srv/x"}, []string{"three slashes"}},
 		{"unknown store", "", []string{"--store", "ftp://x"}, []string{"ftp://x", "dir:///"}},
 		{"s3 store without a bucket", "", []string{"--store", "s3:///x"}, []string{"names no bucket", "s3://bucket/prefix"}},
 		{"s3 store with a secret", "", []string{"--store", "s3://id:secret@b/x"}, []string{"AWS_SECRET_ACCESS_KEY"}},
 		{"even quorum", "", []string{"--join", "a:1,b:1", "--store", "dir:///s"}, []string{"2 controllers", "1, 3 or 5"}},
+		{"not one of those it joins", "", []string{"--controller-listen", "d:1", "--join", "a:1,b:1,c:1", "--store", "dir:///s"}, []string{"d:1", "--roles broker"}},
+		{"quorum on all interfaces", "", []string{"--controller-listen", "0.0.0.0:1", "--join", "a:1,b:1,c:1", "--store", "dir:///s"}, []string{"--controller-advertise"}},
+		{"impatient", "", []string{"--session-timeout", "1ms"}, []string{"session-timeout", "500ms"}},
+		{"no memory", "", []string{"--cache-bytes", "1KiB"}, []string{"8MiB"}},
 		{"unknown role", "", []string{"--roles", "broker,observer"}, []string{"observer"}},
 		{"broker without join", "", []string{"--roles", "broker", "--store", "dir:///s"}, []string{"--join"}},
 		{"address without port", "", []string{"--listen", "localhost"}, []string{"localhost", "host:port"}},
