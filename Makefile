@@ -3,9 +3,11 @@ GO      ?= go
 BIN     ?= bin
 LINT    ?= $(shell $(GO) env GOPATH)/bin/golangci-lint
 FUZZ    ?= 10s
+SEEDS   ?= 50
+SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz bench bench-cluster bench-kafka clients proto clean
+.PHONY: help build run test race lint model fuzz bench bench-cluster bench-kafka clients proto sim clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +48,9 @@ bench-kafka: build ## Measure it and Apache Kafka in turns (needs Java and deplo
 
 clients: build ## Test with kcat, the Java tools, kafka-python and franz-go's own suite
 	bash deploy/ci/clients.sh
+
+sim: ## Simulate a cluster under faults on virtual time: SEEDS (50) from SEED (1)
+	$(GO) test -tags synctests ./jepsen/sim -run TestSeeds -v -timeout 0 -sim.seeds $(SEEDS) -sim.seed $(SEED)
 
 proto: ## Regenerate the protobuf code (needs protoc and protoc-gen-go)
 	protoc --go_out=. --go_opt=paths=source_relative metadata/metadatapb/*.proto controller/controllerpb/*.proto

@@ -43,6 +43,7 @@ const maxPerRule = 5
 //	regress     the end never goes back, nor below what was acknowledged
 //	undeleted   what was deleted and confirmed is not read again
 //	unread      a consumer saw what the final log does not have
+//	unavailable a partition with acknowledged records can be read at the end
 //	noted       somebody saw it directly
 func Check(h *History) []Violation {
 	h.mu.Lock()
@@ -98,7 +99,7 @@ func (c *check) partitions() {
 	for _, tp := range slices.SortedFunc(maps.Keys(all), compareTP) {
 		if _, read := m.final[tp]; !read {
 			if len(acks[tp]) > 0 {
-				c.fail("lost", tp, "%d acknowledged records, and the partition was not read at the end", len(acks[tp]))
+				c.fail("unavailable", tp, "%d acknowledged records, and the partition could not be read at the end", len(acks[tp]))
 			}
 			continue
 		}

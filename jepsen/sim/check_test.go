@@ -71,7 +71,11 @@ func TestCheckFindsEachAnomaly(t *testing.T) {
 		},
 		"undeleted": func(s *story) { s.has(0, s.acked(0)); s.AskTrim(tp, 1); s.Trimmed(tp, 1) },
 		"unread":    func(s *story) { s.has(0, s.acked(0)); s.saw(1, s.Send(idem, tp)) },
-		"noted":     func(s *story) { s.Note("images differ") },
+		"unavailable": func(s *story) {
+			other := sim.TP{Topic: "other"}
+			s.Ack(s.Send(idem, other), 0)
+		},
+		"noted": func(s *story) { s.Note("images differ") },
 	}
 	for rule, tell := range cases {
 		t.Run("rule "+rule, func(t *testing.T) {

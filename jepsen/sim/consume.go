@@ -118,9 +118,10 @@ func (w *workload) available(within time.Duration) error {
 // readEverything reads all topics to their ends, and checks that those which
 // were deleted are gone.
 func (w *workload) readEverything() error {
+	var errs []error
 	for _, topic := range []string{mainTopic, trimTopic, growTopic} {
 		if err := w.readAll(topic, 0); err != nil {
-			return fmt.Errorf("final read of %s: %w", topic, err)
+			errs = append(errs, fmt.Errorf("%s: %w", topic, err))
 		}
 	}
 	w.mu.Lock()
@@ -132,19 +133,19 @@ func (w *workload) readEverything() error {
 	defer cancel()
 	list, err := kadm.NewClient(cl).ListTopics(ctx)
 	if err != nil {
-		return fmt.Errorf("list topics: %w", err)
+		return errors.Join(append(errs, fmt.Errorf("list topics: %w", err))...)
 	}
 	for _, t := range topics {
 		switch d, there := list[t.name]; {
 		case t.exists:
 			if err := w.readAll(t.name, t.life); err != nil {
-				return fmt.Errorf("final read of %s: %w", t.name, err)
+				errs = append(errs, fmt.Errorf("%s: %w", t.name, err))
 			}
 		case there && d.Err == nil:
 			w.h.Note("topic %s is there, though its deletion was confirmed", t.name)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // readAll reads a topic from its beginning to its end with a client of its own

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -55,13 +56,16 @@ type Report struct {
 	Logs     map[string]string
 }
 
-// Failed says whether the run must not be accepted.
+// Bad says whether the run must not be accepted.
 func (r *Report) Bad() bool { return len(r.Violations) > 0 || r.Invalid != "" }
 
 // String tells what is needed to understand a failure.
 func (r *Report) String() string {
 	var b strings.Builder
 	b.WriteString(r.Plan.String())
+	if plan, err := json.Marshal(r.Plan); err == nil {
+		fmt.Fprintf(&b, "as a file of testdata: %s\n", plan)
+	}
 	fmt.Fprintf(&b, "timeline\n%s\n", r.Timeline)
 	fmt.Fprintf(&b, "acknowledged %d, failed %d, deaths %d, images checked %d, recovery %v\n", r.Acked, r.Failed, r.Deaths, r.Images, r.Recovery)
 	fmt.Fprintf(&b, "faults %v\neffects %v\noperations %v\n", r.Faults, r.Effects, r.Ops)
@@ -103,8 +107,17 @@ func Run(plan Plan, opts Options) *Report {
 	r.o = newObserver(r.c)
 	if err := r.load(); err != nil {
 		r.time.violation("%v", err)
-	} else if err := r.settle(); err != nil {
-		r.time.violation("after the last fault: %v", err)
+	} else {
+		if err := r.settle(); err != nil {
+			r.time.violation("after the last fault: %v", err)
+		}
+		r.w.stop()
+		r.w.wg.Wait()
+		// What can be read is checked also when not all is well.
+		if err := r.w.readEverything(); err != nil {
+			r.time.violation("final read: %v", err)
+		}
+		r.time.add("everything was read")
 	}
 	r.w.stop()
 	r.w.end()
@@ -148,8 +161,7 @@ func (r *run) load() error {
 // recovering bounds how long the cluster may take to be whole again.
 const recovering = 60 * time.Second
 
-// settle checks that everything becomes available once faults have ended, and
-// reads all there is.
+// settle checks that everything becomes available once faults have ended.
 func (r *run) settle() error {
 	healed := time.Now()
 	for _, n := range r.c.nodes {
@@ -180,10 +192,6 @@ func (r *run) settle() error {
 			return fmt.Errorf("after the final crash: %w", err)
 		}
 	}
-	if err := r.w.readEverything(); err != nil {
-		return err
-	}
-	r.time.add("everything was read")
 	return r.inspect()
 }
 

@@ -1,6 +1,7 @@
 package sim_test
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -36,6 +37,9 @@ func memory(t *testing.T) string {
 // simulate runs a plan in a bubble.
 func simulate(t *testing.T, plan sim.Plan, opts sim.Options) (r *sim.Report) {
 	t.Helper()
+	if !tagged {
+		t.Skip("run by TestWithTheTag")
+	}
 	opts.Base = memory(t)
 	synctest.Test(t, func(*testing.T) { r = sim.Run(plan, opts) })
 	return r
@@ -45,18 +49,54 @@ func TestSeeds(t *testing.T) {
 	for i := range *seeds {
 		seed := *first + uint64(i)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			begin := time.Now()
-			r := simulate(t, sim.Draw(seed, *span), sim.Options{})
-			if *tell {
-				t.Log(r)
-			}
-			t.Logf("seed %d: %d records, %d faults, %d deaths, recovery %v, in %v", seed, r.Acked, len(r.Plan.Events), r.Deaths, r.Recovery, time.Since(begin).Round(time.Millisecond))
+			t.Parallel()
+			r := judge(t, sim.Draw(seed, *span))
 			if r.Bad() {
-				keep(t, r)
 				t.Errorf("%s\nrepeat with: make sim SEEDS=1 SEED=%d", r, seed)
 			}
 		})
 	}
+}
+
+// TestKeptPlans runs the plans that once found a bug. They are kept as files,
+// because what a seed draws changes with every new kind of fault.
+func TestKeptPlans(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no plans", err)
+	}
+	for _, f := range files {
+		t.Run(filepath.Base(f), func(t *testing.T) {
+			t.Parallel()
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var plan sim.Plan
+			if err := json.Unmarshal(text, &plan); err != nil {
+				t.Fatal(err)
+			}
+			if r := judge(t, plan); len(r.Violations) > 0 {
+				t.Error(r)
+			}
+		})
+	}
+}
+
+// judge runs a plan and tells the outcome in a line.
+func judge(t *testing.T, plan sim.Plan) *sim.Report {
+	t.Helper()
+	begin := time.Now()
+	r := simulate(t, plan, sim.Options{})
+	if *tell {
+		t.Log(r)
+	}
+	t.Logf("seed %d: %d records, %d faults, %d deaths, recovery %v, effects %v, in %v", plan.Seed, r.Acked, len(plan.Events), r.Deaths,
+		r.Recovery.Round(time.Millisecond), r.Effects, time.Since(begin).Round(time.Millisecond))
+	if r.Bad() {
+		keep(t, r)
+	}
+	return r
 }
 
 // keep writes the logs of a failed run where they can be read.
