@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"ponor/commitlog"
 	"ponor/metadata"
@@ -63,7 +64,8 @@ type Sealed struct {
 // never change (slot-1) and the first fence after contiguous data is one.
 //
 // Errors: commitlog.ErrCorrupt or ErrUnsupported for a slot that is neither data
-// of this WAL nor a fence, ErrLost (slot-5); else the store's or ctx's.
+// of this WAL nor a fence, ErrLost (slot-5), objstore.ErrRefused and ErrUndurable,
+// which another broker may not meet; else ctx's.
 func Seal(ctx context.Context, cfg SealConfig) (Sealed, error) {
 	s := &sealer{
 		SealConfig: cfg, next: cfg.Trim, window: uint64(max(cfg.MaxInflight, cfg.Bucket.Kind().MaxInflight, 1)),
@@ -178,17 +180,24 @@ func (s *sealer) fence(ctx context.Context, seq uint64) (fenced bool, err error)
 	}
 }
 
+// complainEvery is how often a sealer that waits for its store says so.
+const complainEvery = 10 * time.Second
+
 // retry calls f until it succeeds, answers what retrying cannot change, or ctx
 // ends.
 func (s *sealer) retry(ctx context.Context, f func() error) error {
 	var pace *backoff
+	var said time.Time
 	for {
 		err := f()
 		if err == nil || final(err) || ctx.Err() != nil {
 			return err
 		}
-		if pace == nil {
+		if pace == nil || time.Since(said) >= complainEvery {
+			said = time.Now()
 			s.Logger.Warn("store does not answer the sealer", "broker", s.Incarnation.String(), "err", err)
+		}
+		if pace == nil {
 			pace = newBackoff(s.Rand)
 		}
 		pace.wait(ctx)
@@ -196,7 +205,7 @@ func (s *sealer) retry(ctx context.Context, f func() error) error {
 }
 
 func final(err error) bool {
-	for _, e := range []error{objstore.ErrExists, objstore.ErrNotFound, objstore.ErrUndurable, commitlog.ErrCorrupt, ErrUnsupported, ErrLost} {
+	for _, e := range []error{objstore.ErrExists, objstore.ErrNotFound, objstore.ErrUndurable, objstore.ErrRefused, commitlog.ErrCorrupt, ErrUnsupported, ErrLost} {
 		if errors.Is(err, e) {
 			return true
 		}

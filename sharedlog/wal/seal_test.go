@@ -1,11 +1,14 @@
 package wal_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -240,6 +243,34 @@ func TestSealRetriesTheStore(t *testing.T) {
 	})
 }
 
+// A store that refuses one broker may serve another: the sealer must not sit on
+// the WAL, and one that waits says so again and again.
+func TestSealGivesUpWhatIsRefusedAndComplainsOfTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := written(t, 3, nil)
+		deaf := fault.New(r.mem, 4)
+		remove := deaf.Add(fault.Rule{Before: errStore})
+		var log bytes.Buffer
+		cfg := sealConfig(deaf)
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if got, err := wal.Seal(ctx, cfg); err == nil {
+			t.Errorf("sealed at %d without a store", got.End)
+		}
+		if n := strings.Count(log.String(), "does not answer the sealer"); n < 5 || n > 7 {
+			t.Errorf("%d warnings in a minute", n)
+		}
+		remove()
+		deaf.Add(fault.Rule{Before: objstore.ErrRefused})
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if got, err := wal.Seal(ctx, cfg); !errors.Is(err, objstore.ErrRefused) || ctx.Err() != nil {
+			t.Errorf("refused: sealed at %d, %v", got.End, err)
+		}
+	})
+}
+
 // A listing that shows nothing yet must not hide data: only PutNew decides.
 func TestSlot5NoDecisionRestsOnAListingOrAMissingRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -294,7 +325,7 @@ func (r *racing) PutNew(ctx context.Context, key string, body objstore.Body) err
 	for seq, data := range r.slots {
 		if key == wal.SlotKey(prefix, inc, seq) {
 			delete(r.slots, seq)
-			r.Bucket.PutNew(ctx, key, objstore.BytesBody(data)) //nolint:errcheck // may be there
+			r.Bucket.PutNew(ctx, key, objstore.BytesBody(data))
 		}
 	}
 	r.log = append(r.log, key)
