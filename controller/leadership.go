@@ -38,7 +38,8 @@ type leadership struct {
 	// attempts remembers when a fence was last proposed, so that one that is
 	// rejected is not proposed in a loop.
 	attempts map[metadata.Incarnation]time.Time
-	balance  balance // belongs to run
+	sealing  map[metadata.Incarnation]*sealing // belongs to run
+	balance  balance                           // belongs to run
 	ctx      context.Context
 	wg       sync.WaitGroup // everything spawned
 	mu       struct {
@@ -63,6 +64,7 @@ func newLeadership(ctx context.Context, n *Node, v *voter) *leadership {
 		gate:      make(chan struct{}, 1),
 		suspects:  make(chan suspect, 64),
 		attempts:  map[metadata.Incarnation]time.Time{},
+		sealing:   map[metadata.Incarnation]*sealing{},
 		ctx:       ctx,
 	}
 	l.gate <- struct{}{}
@@ -189,21 +191,69 @@ func (l *leadership) reconcile(last *time.Time) {
 	l.rebalance(img, now)
 }
 
-// adopt names new sealers for fenced WALs whose sealer died, and new owners
-// for partitions that dead incarnations still hold.
+// sealPatience is how long a live sealer may take before another one is named
+// as well. One whose store works needs far less, and two at once do no harm.
+const sealPatience = 10 * time.Second
+
+// sealing is who was named to seal a WAL in this term, the newest last, and
+// since when the newest has been at it.
+type sealing struct {
+	tried []metadata.Incarnation
+	since time.Time
+}
+
+// stuck says whether the sealer of a fenced WAL had its time, as one whose way
+// to the store is broken while its way to us is not, and somebody else lives who
+// could do better.
+func (l *leadership) stuck(img *metadata.Image, w metadata.WAL, now time.Time) bool {
+	if w.State != metadata.Fenced {
+		delete(l.sealing, w.Incarnation)
+		return false
+	}
+	s := l.sealing[w.Incarnation]
+	if s == nil {
+		s = &sealing{}
+		l.sealing[w.Incarnation] = s
+	}
+	if n := len(s.tried); n == 0 || s.tried[n-1] != w.Sealer {
+		s.tried = slices.DeleteFunc(s.tried, func(i metadata.Incarnation) bool { return i == w.Sealer || !img.Live(i) })
+		s.tried, s.since = append(s.tried, w.Sealer), now
+	}
+	if now.Sub(s.since) < sealPatience {
+		return false
+	}
+	for b := range img.Brokers() {
+		if !b.Fenced && b.Incarnation != w.Sealer {
+			return true
+		}
+	}
+	return false
+}
+
+// adopt names new sealers for fenced WALs whose sealer died or does not get
+// done, and new owners for partitions that dead incarnations still hold.
 func (l *leadership) adopt(img *metadata.Image, now time.Time) {
 	for w := range img.WALs() {
 		if w.State == metadata.Active {
 			continue
 		}
+		stuck := l.stuck(img, w, now)
 		orphaned := w.State == metadata.Fenced && !img.Live(w.Sealer)
-		if !orphaned && !hasOrphans(img, w.Incarnation) {
+		if !orphaned && !stuck && !hasOrphans(img, w.Incarnation) {
 			continue
 		}
 		if !l.mayTry(w.Incarnation, now) {
 			continue
 		}
-		l.submitFence(w.Incarnation, func(img *metadata.Image) bool {
+		var tried []metadata.Incarnation
+		if s := l.sealing[w.Incarnation]; s != nil {
+			tried = s.tried
+		}
+		if stuck {
+			l.log.Warn("a sealer does not get done, another one is asked", "broker", w.Incarnation.String(), "sealer", w.Sealer.String())
+			l.sealing[w.Incarnation].since = now // if only the same one can be named
+		}
+		l.submitFence(w.Incarnation, tried, func(img *metadata.Image) bool {
 			w, ok := img.WAL(w.Incarnation)
 			return ok && w.State != metadata.Active
 		})
@@ -233,14 +283,15 @@ func (l *leadership) mayTry(inc metadata.Incarnation, now time.Time) bool {
 // fence ends a live incarnation.
 func (l *leadership) fence(inc metadata.Incarnation, reason string) {
 	owned := l.images.image().OwnedCount(inc)
-	if l.submitFence(inc, func(img *metadata.Image) bool { return img.Live(inc) }) {
+	if l.submitFence(inc, nil, func(img *metadata.Image) bool { return img.Live(inc) }) {
 		l.log.Warn("broker fenced; its partitions move to other brokers",
 			"broker", inc.String(), "reason", reason, "partitions", owned)
 	}
 }
 
-// submitFence plans and commits under the gate, if still wanted then.
-func (l *leadership) submitFence(inc metadata.Incarnation, wanted func(*metadata.Image) bool) bool {
+// submitFence plans and commits under the gate, if still wanted then. tried are
+// sealers to avoid.
+func (l *leadership) submitFence(inc metadata.Incarnation, tried []metadata.Incarnation, wanted func(*metadata.Image) bool) bool {
 	leave, err := l.enter(l.ctx)
 	if err != nil {
 		return false
@@ -250,7 +301,7 @@ func (l *leadership) submitFence(inc metadata.Incarnation, wanted func(*metadata
 	if !wanted(img) {
 		return false
 	}
-	commands := planFence(img, inc)
+	commands := planFence(img, inc, tried)
 	if commands == nil {
 		return false
 	}

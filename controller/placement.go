@@ -161,8 +161,9 @@ const maxAssignments = 4096
 
 // planFence makes the commands that end an incarnation, or that re-name what
 // it still holds: its partitions to live brokers, its WAL to a sealer. It
-// returns nil if no other broker lives, because nothing would be gained.
-func planFence(img *metadata.Image, dead metadata.Incarnation) []*metadatapb.Command {
+// returns nil if no other broker lives, because nothing would be gained. Sealers
+// in tried did not get it done: they are named again only if all have tried.
+func planFence(img *metadata.Image, dead metadata.Incarnation, tried []metadata.Incarnation) []*metadatapb.Command {
 	from, ok := img.Broker(dead.Broker)
 	if !ok {
 		from = metadata.Broker{ID: dead.Broker}
@@ -179,7 +180,7 @@ func planFence(img *metadata.Image, dead metadata.Incarnation) []*metadatapb.Com
 	if from.Incarnation != dead {
 		from.ID = -1 // its successor incarnation is as good as any other
 	}
-	sealer := chooseSealer(img, p)
+	sealer := chooseSealer(img, p, tried)
 	var commands []*metadatapb.Command
 	fence := &metadatapb.Fence{Incarnation: dead.Proto(), Sealer: sealer.Proto()}
 	flush := func() {
@@ -207,8 +208,9 @@ func planFence(img *metadata.Image, dead metadata.Incarnation) []*metadatapb.Com
 	return commands
 }
 
-// chooseSealer is the live broker with the fewest WALs to seal.
-func chooseSealer(img *metadata.Image, p *placement) metadata.Incarnation {
+// chooseSealer is the live broker with the fewest WALs to seal, one that has not
+// tried before one that has, the last one to try last of all.
+func chooseSealer(img *metadata.Image, p *placement, tried []metadata.Incarnation) metadata.Incarnation {
 	busy := map[metadata.Incarnation]int{}
 	for w := range img.WALs() {
 		if w.State == metadata.Fenced {
@@ -217,6 +219,7 @@ func chooseSealer(img *metadata.Image, p *placement) metadata.Incarnation {
 	}
 	s := slices.MinFunc(p.seats, func(a, b *seat) int {
 		return cmp.Or(
+			cmp.Compare(slices.Index(tried, a.broker.Incarnation), slices.Index(tried, b.broker.Incarnation)),
 			cmp.Compare(busy[a.broker.Incarnation], busy[b.broker.Incarnation]),
 			cmp.Compare(a.owned, b.owned),
 			cmp.Compare(a.broker.ID, b.broker.ID))

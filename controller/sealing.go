@@ -109,6 +109,9 @@ func (n *Node) seal(ctx context.Context, w metadata.WAL) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
+		if now, ok := n.Image().WAL(w.Incarnation); !ok || now.State != metadata.Fenced {
+			return // another broker was faster
+		}
 		n.log.Warn("cannot seal the WAL of a dead broker yet, will try again", "broker", w.Incarnation.String(), "err", err)
 		select {
 		case <-time.After(pause):
@@ -119,8 +122,32 @@ func (n *Node) seal(ctx context.Context, w metadata.WAL) {
 	}
 }
 
+// sealWhileFenced ends the work once another broker has sealed the WAL: what
+// hangs here would otherwise take one of the few places for good.
+func (n *Node) sealWhileFenced(ctx context.Context, sealer Sealer, w metadata.WAL) (*metadatapb.Sealed, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() {
+		for {
+			changed := n.Changed()
+			if now, ok := n.Image().WAL(w.Incarnation); !ok || now.State != metadata.Fenced {
+				cancel()
+				return
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return sealer.Seal(ctx, w)
+}
+
 func (n *Node) sealOnce(ctx context.Context, sealer Sealer, w metadata.WAL) error {
-	sealed, err := sealer.Seal(ctx, w)
+	sealed, err := n.sealWhileFenced(ctx, sealer, w)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,11 @@ type sealer struct {
 	mu    sync.Mutex
 	asked []metadata.Incarnation
 	block chan struct{}
+	waits atomic.Int32
 }
+
+// waiting is how many are blocked now.
+func (s *sealer) waiting() int { return int(s.waits.Load()) }
 
 func (s *sealer) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, error) {
 	s.mu.Lock()
@@ -26,6 +31,8 @@ func (s *sealer) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, 
 	block := s.block
 	s.mu.Unlock()
 	if block != nil {
+		s.waits.Add(1)
+		defer s.waits.Add(-1)
 		select {
 		case <-block:
 		case <-ctx.Done():
@@ -234,6 +241,58 @@ func TestDeadSealerIsReplaced(t *testing.T) {
 		eventually(t, "seal", func() bool {
 			return state(n, incs[5]) == metadata.Sealed && state(n, first) == metadata.Sealed
 		})
+	})
+}
+
+// A sealer that lives and heartbeats but cannot reach the store must not keep
+// the partitions of a dead broker from everybody: others are asked, each in
+// turn, and what still hangs ends once the WAL is sealed.
+func TestSealerThatDoesNotGetDoneIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		_, incs := serving(c, 5)
+		hung := &sealer{block: make(chan struct{})}
+		for _, n := range c.nodes {
+			n.SetSealer(hung)
+		}
+		witness := c.leader()
+		victim := 5
+		if witness.id == victim {
+			victim = 4
+		}
+		start := time.Now()
+		c.kill(c.nodes[victim])
+		eventually(t, "fence", func() bool { return state(witness, incs[victim]) == metadata.Fenced })
+		// Whoever is asked first, second and third hangs; the fourth works.
+		seen := map[metadata.Incarnation]bool{}
+		for len(seen) < 4 {
+			w, _ := witness.Image().WAL(incs[victim])
+			if !seen[w.Sealer] {
+				seen[w.Sealer] = true
+				if len(seen) == 3 {
+					for _, n := range c.nodes {
+						if !seen[incs[n.id]] {
+							n.SetSealer(&sealer{})
+						}
+					}
+				}
+			}
+			if w.State == metadata.Sealed {
+				break
+			}
+			if time.Since(start) > 5*time.Minute {
+				t.Fatalf("after %v only %v were asked", time.Since(start), seen)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		eventually(t, "seal", func() bool { return state(witness, incs[victim]) == metadata.Sealed })
+		if took := time.Since(start); took < 25*time.Second || took > 45*time.Second {
+			t.Errorf("sealed after %v, three sealers hung for 10 s each", took)
+		}
+		if n := hung.count(); n != 3 {
+			t.Errorf("%d sealers hung, want 3", n)
+		}
+		eventually(t, "end of the hung ones", func() bool { return hung.waiting() == 0 })
 	})
 }
 
