@@ -226,15 +226,20 @@ func storageMode(local bool) string {
 // shut closes a partition. hosting.mu is held, and let go of while the log
 // closes.
 func (s *Set) shut(ctx context.Context, h *hosted) {
-	p := h.part
+	p, stopAt := h.part, s.hosting.stopAt
 	s.hosting.mu.Unlock()
 	s.serving.mu.Lock()
 	if k := (key{p.id.TopicID, p.id.Partition}); s.serving.m[k] == p {
 		delete(s.serving.m, k)
 	}
 	s.serving.mu.Unlock()
-	// The log gets its time to resolve appends also when we are told to stop.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.CloseTimeout)
+	// The log gets its time to resolve appends also when we are told to stop, but
+	// then all of them together: one after another would take for ever.
+	until := time.Now().Add(s.cfg.CloseTimeout)
+	if !stopAt.IsZero() {
+		until = stopAt
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
 	defer cancel()
 	if err := p.Close(ctx); err != nil && !errors.Is(err, commitlog.ErrFenced) {
 		s.host.logger().Warn("partition closed with an error", "topic", p.id.Topic, "partition", p.id.Partition, "epoch", p.epoch, "err", err)
@@ -247,7 +252,7 @@ func (s *Set) shut(ctx context.Context, h *hosted) {
 func (s *Set) stop(ctx context.Context) {
 	s.hosting.mu.Lock()
 	defer s.hosting.mu.Unlock()
-	s.hosting.stopped = true
+	s.hosting.stopped, s.hosting.stopAt = true, time.Now().Add(s.cfg.CloseTimeout)
 	for _, h := range s.hosting.m {
 		h.wanted = false
 		h.tell()

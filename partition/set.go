@@ -49,7 +49,7 @@ type SetConfig struct {
 	// so a parked one holds up those behind it.
 	OpenWait time.Duration
 	// CloseTimeout bounds how long a closing log may wait for its outstanding
-	// appends; default 10 s.
+	// appends, and all of them together when the Set stops; default 10 s.
 	CloseTimeout time.Duration
 	Logger       *slog.Logger
 }
@@ -84,6 +84,7 @@ type Set struct {
 		passed  chan struct{} // closed after the next reconcile
 		doomed  map[metadata.TopicID]*doomed
 		stopped bool
+		stopAt  time.Time // when stopped: how long closing may wait, in all
 	}
 	kick chan struct{}  // wakes Run: something needs a retry
 	reap chan struct{}  // wakes the reaper: a deleted topic may be ready

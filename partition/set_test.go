@@ -398,6 +398,35 @@ func TestStopClosesEverythingInOrder(t *testing.T) {
 	})
 }
 
+// A store that hangs holds up the end of all partitions together for as long as
+// that of one.
+func TestStoppingIsBoundedInAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 1)
+		store := memlog.New(memlog.Config{})
+		s, stop := c.run(c.incs[0], partition.SetConfig{Shared: store, Parallel: 2})
+		owners := make([]metadata.Incarnation, 9)
+		for i := range owners {
+			owners[i] = c.incs[0]
+		}
+		c.create("t", 1, owners...)
+		synctest.Wait()
+		store.Hold()
+		defer store.Release()
+		all := s.All()
+		for _, p := range all {
+			if _, err := p.Append(plain(1).Bytes(), clientAt(nowMs)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		stop()
+		if took := time.Since(start); len(all) != len(owners) || took > 11*time.Second {
+			t.Errorf("%d partitions closed in %v, want %d in 10 s", len(all), took, len(owners))
+		}
+	})
+}
+
 func TestLocalTopicsGoToTheLocalStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t, 1)
