@@ -111,7 +111,7 @@ func TestLeadersGoHome(t *testing.T) {
 		if err := n.SetBrokerState(c.context(), 2, func(b *metadata.Broker) { b.Draining = false }); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Second)
+		time.Sleep(1900 * time.Millisecond)
 		if led(n, id)[2] != 0 {
 			t.Error("leaders went home before membership was stable")
 		}

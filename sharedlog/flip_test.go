@@ -46,7 +46,9 @@ func (f *fixture) moved(l commitlog.Log, from, to *sharedlogtest.Node, p metadat
 }
 
 // lazy nodes pack only when told, so that tails stay in the WAL.
-func lazy(c *sharedlog.Config) { c.PackAge, c.PackBytes, c.MaintainEvery = time.Hour, 1<<30, time.Millisecond }
+func lazy(c *sharedlog.Config) {
+	c.PackAge, c.PackBytes, c.MaintainEvery = time.Hour, 1<<30, time.Millisecond
+}
 
 // A stream goes back and forth: bytes, offsets and producer state stay
 // (prod-1), whether the tail is short, long or packed, and no record is copied
@@ -85,7 +87,9 @@ func TestFlipKeepsBytesAndState(t *testing.T) {
 // slots that the new owner's log lies in stay until it has repacked them.
 func TestFlipWhilePacking(t *testing.T) {
 	f := newFixture(t)
-	eager := func(c *sharedlog.Config) { c.PackAge, c.PackBytes, c.MaintainEvery = time.Millisecond, 1<<10, time.Millisecond }
+	eager := func(c *sharedlog.Config) {
+		c.PackAge, c.PackBytes, c.MaintainEvery = time.Millisecond, 1<<10, time.Millisecond
+	}
 	nodes := []*sharedlogtest.Node{f.start(1, eager), f.start(2, eager)}
 	p := f.topic(1, nodes[0])[0]
 	l := f.open(nodes[0], p)
@@ -354,4 +358,33 @@ func TestFlipWithoutStore(t *testing.T) {
 	want = append(want, f.fill(l, 1, 100)...)
 	undo()
 	f.holds(f.moved(l, a, b, p), want)
+}
+
+// A pack that was planned before the stream went away and came back knows
+// nothing of what others wrote meanwhile: its checkpoint must not pass for one
+// of the present end (prod-1).
+func TestCheckpointOfAPackThatWasOvertaken(t *testing.T) {
+	f := newFixture(t)
+	slow := fault.New(f.raw, 2)
+	tune := func(c *sharedlog.Config) { c.PackAge, c.PackBytes, c.MaintainEvery = time.Millisecond, 1, time.Hour }
+	a := f.start(1, func(c *sharedlog.Config) { tune(c); c.Bucket = slow })
+	b := f.start(2, lazy)
+	p := f.topic(1, a)[0]
+	l := f.open(a, p)
+	hold := make(chan struct{})
+	slow.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/seg/", Hold: hold, Times: 1})
+	want := f.fill(l, 3, 100) // is being packed
+	l = f.moved(l, a, b, p)
+	want = append(want, f.fill(l, 3, 100)...)
+	l = f.moved(l, b, a, p)
+	close(hold)
+	for range 3 { // packed one by one, each on top of the last checkpoint
+		want = append(want, f.fill(l, 1, 100)...)
+		f.packed(p, l)
+	}
+	l = f.moved(l, a, b, p)
+	f.holds(l, want)
+	if got, replayed := f.state(l), f.replayed(l); got != replayed {
+		t.Fatalf("recovered state is\n%s\na replay gives\n%s", got, replayed)
+	}
 }
