@@ -103,7 +103,7 @@ func (f *fetchCall) drop() {
 func (b *Broker) fetch(ctx context.Context, c call) rpc.Response {
 	f := b.fetches.Get().(*fetchCall)
 	f.call, f.req = c, c.Body.(*kmsg.FetchRequest)
-	s, problem := f.session(ctx)
+	s, problem := f.session()
 	f.resp.ErrorCode, f.resp.SessionID = 0, 0
 	if problem != nil {
 		f.resp.ErrorCode = problem.Code
@@ -133,7 +133,7 @@ func (f *fetchCall) reply() rpc.Response {
 
 // session finds out what is fetched: everything in the request, or what a
 // session knows and the request changes.
-func (f *fetchCall) session(ctx context.Context) (*session, *kerr.Error) {
+func (f *fetchCall) session() (*session, *kerr.Error) {
 	req, byID := f.req, f.Version >= 13
 	if f.Version >= 7 && req.SessionEpoch != initialEpoch && req.SessionEpoch != finalEpoch {
 		s, problem := f.sessions.checkout(req.SessionID, req.SessionEpoch, byID)

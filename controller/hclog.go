@@ -151,8 +151,8 @@ func (l *raftLogger) SetLevel(hclog.Level) {}
 func (l *raftLogger) GetLevel() hclog.Level { return hclog.Warn }
 
 // StandardLogger writes lines as warnings.
-func (l *raftLogger) StandardLogger(o *hclog.StandardLoggerOptions) *log.Logger { //nolint:forbidigo // hclog's interface
-	return log.New(l.StandardWriter(o), "", 0) //nolint:forbidigo // hclog's interface
+func (l *raftLogger) StandardLogger(o *hclog.StandardLoggerOptions) *log.Logger {
+	return log.New(l.StandardWriter(o), "", 0)
 }
 
 // StandardWriter turns lines into warnings.

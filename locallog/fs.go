@@ -1,6 +1,7 @@
 package locallog
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -128,7 +129,7 @@ func readFile(fsys FS, name string) ([]byte, error) {
 		return nil, err
 	}
 	b := make([]byte, n)
-	if _, err := f.ReadAt(b, 0); err != nil && err != io.EOF {
+	if _, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	return b, nil

@@ -55,11 +55,11 @@ func loadOffsets(fsys FS, name string) (*offsetFile, error) {
 	return f, nil
 }
 
-func (f *offsetFile) get(tp topicPartition) (commitlog.Offset, bool) {
+// get is the offset of a partition, 0 if the file does not list it.
+func (f *offsetFile) get(tp topicPartition) commitlog.Offset {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	o, ok := f.mu.offsets[tp]
-	return o, ok
+	return f.mu.offsets[tp]
 }
 
 // set changes one offset durably; a negative one removes the line.

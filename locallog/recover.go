@@ -30,7 +30,7 @@ func (l *Log) recover(ctx context.Context, topicID [16]byte, epochs []epochStart
 	if l.checkpoint, err = readCheckpoint(fsys, l.dir, names); err != nil {
 		return err
 	}
-	start, _ := l.store.starts.get(l.tp)
+	start := l.store.starts.get(l.tp)
 	trusted, err := l.openDurable()
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (l *Log) openDurable() (commitlog.Offset, error) {
 	n, _ := l.durable.ReadAt(b, 0) // short is as good as not there
 	durable := decodeDurable(b[:n])
 	// After an orderly close Kafka's own file says the same.
-	point, _ := l.store.recovery.get(l.tp)
+	point := l.store.recovery.get(l.tp)
 	return max(durable, point), nil
 }
 

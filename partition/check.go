@@ -17,9 +17,9 @@ import (
 type Origin uint8
 
 const (
-	// FromClient: a Produce request.
+	// FromClient is a Produce request.
 	FromClient Origin = iota
-	// FromCoordinator: the cluster itself; it may write control batches.
+	// FromCoordinator is the cluster itself; it may write control batches.
 	FromCoordinator
 )
 
@@ -229,11 +229,11 @@ func (k *checker) walk(r *record.Reader) error {
 		switch err := r.Next(&rec); {
 		case err == nil:
 			k.record(i, &rec)
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil
 		default:
-			flaw, ok := err.(record.Flaw)
-			if !ok {
+			var flaw record.Flaw
+			if !errors.As(err, &flaw) {
 				if len(k.bad) > 0 { // part of a list that names others already
 					k.add(i, err.Error())
 					return nil

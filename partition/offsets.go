@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -130,7 +131,7 @@ func searchBatch(b commitlog.Batch, ts int64, start commitlog.Offset) (OffsetRes
 	var rec record.Record
 	for {
 		err := r.Next(&rec)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return noOffset, false, nil
 		}
 		if err != nil {

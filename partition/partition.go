@@ -62,8 +62,8 @@ type Partition struct {
 	epochStart commitlog.Offset
 	// start is the log's start as last seen; Fold asks for it and must not call
 	// into the log.
-	start   atomic.Int64
-	closed  atomic.Bool
+	start  atomic.Int64
+	closed atomic.Bool
 	// frozen is set while appends wait for a hand-over; it changes under mu.
 	frozen  atomic.Pointer[freeze]
 	claimed atomic.Bool // by the Handover that is under way

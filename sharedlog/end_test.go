@@ -1,10 +1,12 @@
 package sharedlog_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
+	"ponor/commitlog"
 	"ponor/sharedlog"
 	"ponor/sharedlog/objstore/fault"
 )
@@ -39,5 +41,30 @@ func TestAppendsWhileTheWALEnds(t *testing.T) {
 		a.Crash()
 		wg.Wait()
 		close(hold)
+	}
+}
+
+// Whoever learns elsewhere that the incarnation has ended says so, and nothing
+// waits for a store that hangs any more.
+func TestFenceFromOutsideEndsEveryWait(t *testing.T) {
+	f := newFixture(t)
+	a := f.start(1, nil)
+	p := f.topic(1, a)[0]
+	l := f.open(a, p)
+	f.fill(l, 1, 100)
+	hold := make(chan struct{})
+	defer close(hold)
+	f.b.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Hold: hold})
+	c := f.append(l, f.batch(1, 100))
+	l.Seal()
+	a.Fence(errors.New("told by the cluster"))
+	if err := c.Wait(f.ctx()); !errors.Is(err, commitlog.ErrFenced) {
+		t.Errorf("append that waits: %v, want ErrFenced", err)
+	}
+	if err := l.Close(f.ctx()); f.ctx().Err() != nil {
+		t.Errorf("closing waits for the store: %v", err)
+	}
+	if err := a.FencedErr(); !errors.Is(err, commitlog.ErrFenced) {
+		t.Errorf("fenced: %v", err)
 	}
 }

@@ -66,6 +66,11 @@ func (s *Store) Fenced() <-chan struct{} { return s.engine.Fenced() }
 // FencedErr is the reason after Fenced, nil before.
 func (s *Store) FencedErr() error { return s.engine.FencedErr() }
 
+// Fence says from outside, because of reason, that the incarnation has ended:
+// what waits for the store fails at once with commitlog.ErrFenced, its outcome
+// unknown, instead of waiting for a store that hangs or for the fence in the WAL.
+func (s *Store) Fence(reason error) { s.engine.Fence(reason) }
+
 // OldestUnresolved is the age of the oldest append that is not durable, for
 // heartbeats: a broker whose store alone is stuck must not sit on its
 // partitions.

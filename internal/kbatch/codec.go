@@ -77,7 +77,7 @@ func (c Codec) compress(p []byte) []byte {
 		if err != nil {
 			panic(fmt.Sprintf("make zstd encoder: %v", err)) // only wrong options can do this
 		}
-		defer w.Close()
+		defer func() { _ = w.Close() }()
 		return w.EncodeAll(p, nil)
 	default:
 		panic(fmt.Sprintf("unknown codec %d", c))

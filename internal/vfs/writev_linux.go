@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -37,7 +38,7 @@ func (f osFile) Writev(parts [][]byte) error {
 		n := 0
 		cerr := conn.Write(func(fd uintptr) bool {
 			n, err = unix.Writev(int(fd), batch)
-			return err != unix.EAGAIN
+			return !errors.Is(err, unix.EAGAIN)
 		})
 		if cerr != nil {
 			err = cerr

@@ -14,7 +14,7 @@ type Mutation uint8
 // The mutations.
 const (
 	None Mutation = iota
-	// Of processes, the store and sweepers:
+	// Of processes, the store and sweepers.
 	AckOutOfOrder            // slot-2
 	FlipWithoutWaiting       // section 5: outstanding appends first
 	UnfreezeOnTimeout        // cmd-2
@@ -33,7 +33,7 @@ const (
 	TrimPastCheckpoint       // ext-4
 	SealWithoutSettle        // section 9: what was read may be in a page cache only
 	PackSkipsFrozen          // ext-4: a frozen stream is not packed, but the trim moves
-	// Of Apply:
+	// Of Apply.
 	NoCmdSeq            // cmd-1
 	SealStaleTrim       // cmd-4: and a sealer with an old trim
 	AcceptFenced        // cmd-3: as a submitter

@@ -95,7 +95,7 @@ type lz4Decoder struct {
 	z  *lz4.Reader
 }
 
-func (d *lz4Decoder) reset(p []byte) error {
+func (d *lz4Decoder) reset(p []byte) error { //nolint:unparam // other decoders can fail
 	d.in.Reset(p)
 	d.z.Reset(&d.in)
 	return nil

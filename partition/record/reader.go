@@ -374,7 +374,7 @@ func (r *Reader) fill() bool {
 			}
 		}
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			r.eof = true
 			return n > 0
 		case err != nil:

@@ -3,7 +3,6 @@ package engine
 import (
 	"container/list"
 	"context"
-	"errors"
 	"sync"
 )
 
@@ -161,6 +160,3 @@ func (c *cache) bytes() int64 {
 	defer c.mu.Unlock()
 	return c.used
 }
-
-// errSkip ends a claim that came to nothing.
-var errSkip = errors.New("not loaded")

@@ -169,6 +169,9 @@ func (e *Engine) FencedErr() error {
 // trouble, for heartbeats and metrics.
 func (e *Engine) WAL() *wal.Writer { return e.wal }
 
+// Fence ends the incarnation because of reason, as if the WAL had met a fence.
+func (e *Engine) Fence(reason error) { e.fence(reason) }
+
 // fence ends the incarnation: every stream answers ErrFenced from now on and
 // everybody who waits is woken. The WAL calls it when it met a fence, the
 // background work when the metadata refused it (cmd-3).

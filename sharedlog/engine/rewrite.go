@@ -189,7 +189,7 @@ func (e *Engine) rewriteOne(ctx context.Context, j *rewrite, src *sourceObjects,
 	}
 	for i := range j.entries {
 		x := &j.entries[i]
-		body, err := src.body(ctx, j.p.Stream, x)
+		body, err := src.body(ctx, x)
 		if err != nil {
 			return err
 		}
@@ -230,7 +230,7 @@ type sourceObjects struct {
 }
 
 // body returns the verified, patched bytes of a direct extent.
-func (s *sourceObjects) body(ctx context.Context, id commitlog.StreamID, x *segment.Entry) ([]byte, error) {
+func (s *sourceObjects) body(ctx context.Context, x *segment.Entry) ([]byte, error) {
 	if !s.loaded {
 		if err := s.load(ctx); err != nil {
 			return nil, err

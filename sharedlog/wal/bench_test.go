@@ -24,7 +24,7 @@ func (d deleting) PutNew(ctx context.Context, key string, body objstore.Body) er
 	err := d.Bucket.PutNew(ctx, key, body)
 	var seq uint64
 	if _, serr := fmt.Sscanf(key[len(key)-20:], "%d", &seq); serr == nil && seq >= 128 {
-		d.Delete(ctx, wal.SlotKey(prefix, inc, seq-128)) //nolint:errcheck // only space
+		d.Delete(ctx, wal.SlotKey(prefix, inc, seq-128))
 	}
 	return err
 }
@@ -51,7 +51,7 @@ func benchWriter(b *testing.B, store objstore.Bucket, change func(*wal.Config)) 
 	if err != nil {
 		b.Fatal(err)
 	}
-	go w.Run(context.Background()) //nolint:errcheck // Close answers
+	go w.Run(context.Background())
 	b.Cleanup(func() {
 		if err := w.Close(context.Background()); err != nil {
 			b.Error(err)

@@ -306,6 +306,8 @@ func (n *Node) host(ctx context.Context, endpoint metadata.Endpoint) error {
 	return nil
 }
 
+var errRegistrationEnded = errors.New("the cluster has ended the registration of this broker")
+
 // live is the life of one incarnation.
 func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	fenced := n.ctl.Fenced()
@@ -337,6 +339,17 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	defer stopSet()
 	setDone := make(chan error, 1)
 	go func() { setDone <- set.Run(setCtx) }()
+	// What waits for a store that hangs must not hold up the end of the
+	// incarnation, in whatever state this is.
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-fenced:
+			shared.Fence(errRegistrationEnded)
+		case <-storeCtx.Done():
+		}
+	}()
 	mover := newMover(n, set)
 	moved := make(chan struct{})
 	go func() { defer close(moved); mover.run(setCtx) }()
@@ -361,6 +374,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	if e := <-storeDone; e != nil && storeCtx.Err() == nil {
 		err = errors.Join(err, e)
 	}
+	<-watched
 	<-moved // a hand-over ends with the store at the latest
 	if err != nil && ctx.Err() == nil {
 		n.log.Warn("closing an incarnation", "incarnation", inc.String(), "err", err)

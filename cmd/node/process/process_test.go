@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ponor/cmd/node/process"
+	"ponor/metadata/metadatapb"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/fault"
 	"ponor/sharedlog/objstore/mem"
@@ -57,5 +58,66 @@ func TestNodeEndsWhenItsStoreIsUndurable(t *testing.T) {
 	go func() { _ = produce() }() // which ends with the client
 	if err := <-ended; !errors.Is(err, objstore.ErrUndurable) || !strings.Contains(err.Error(), "restart this node") {
 		t.Errorf("the node ended with %v", err)
+	}
+}
+
+// A broker that is fenced because its store hangs must not wait for that store
+// before it registers again.
+func TestNodeWithAHungStoreRegistersAgainSoon(t *testing.T) {
+	store := fault.New(mem.New(), 1)
+	clients, quorum := listen(t), listen(t)
+	n, err := process.New(process.Config{
+		NodeID: 1, Bucket: store, Clients: clients, Quorum: quorum, AutoCreateTopics: true, DefaultPartitions: 4,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	stop, stopNode := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(stop) }()
+	defer func() { stopNode(); <-ended }()
+	<-n.Ready()
+	client, err := kgo.NewClient(kgo.SeedBrokers(clients.Addr().String()), kgo.AllowAutoTopicCreation(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	for p := range int32(4) {
+		if err := client.ProduceSync(ctx, &kgo.Record{Topic: "t", Partition: p, Value: []byte("v")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold := make(chan struct{})
+	defer close(hold)
+	store.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/wal/", Hold: hold})
+	for p := range int32(4) {
+		client.Produce(ctx, &kgo.Record{Topic: "t", Partition: p, Value: []byte("v")}, nil)
+	}
+	ctl := n.Controller()
+	old := ctl.Incarnation()
+	waitFor(ctx, t, "writes hang", func() bool { return ctl.Image().Index() > 0 && store.Held() > 0 })
+	begun := time.Now()
+	r, err := ctl.Submit(ctx, &metadatapb.Command{Body: &metadatapb.Command_Fence{Fence: &metadatapb.Fence{Incarnation: old.Proto()}}})
+	if err != nil || r.Err != nil {
+		t.Fatal(err, r.Err)
+	}
+	waitFor(ctx, t, "a new incarnation", func() bool {
+		b, _ := ctl.Image().Broker(1)
+		return b.Incarnation != old && !b.Fenced
+	})
+	if took := time.Since(begun); took > 5*time.Second {
+		t.Errorf("registered again after %v", took)
+	}
+}
+
+func waitFor(ctx context.Context, t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for !ok() {
+		if ctx.Err() != nil {
+			t.Fatalf("never: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }

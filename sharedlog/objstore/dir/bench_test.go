@@ -57,7 +57,7 @@ func benchPut(b *testing.B, bk objstore.Bucket, size, writers int) {
 				}
 				took[i] = time.Since(start)
 				if i >= 64 { // keep the disk from filling up
-					bk.Delete(context.Background(), fmt.Sprintf("wal/1-1/0/%020d", i-64)) //nolint:errcheck // may be in flight yet
+					bk.Delete(context.Background(), fmt.Sprintf("wal/1-1/0/%020d", i-64))
 				}
 			}
 		})

@@ -289,7 +289,7 @@ func (b *Bucket) syncFile(name string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close() //nolint:errcheck // synced
+	defer f.Close()
 	if err := f.Sync(); isGone(err) {
 		return err
 	} else if err != nil {
@@ -305,7 +305,7 @@ func (b *Bucket) putUnnamed(body objstore.Body, target string) error {
 	if err != nil {
 		return b.forget(dir, err)
 	}
-	defer f.Close() //nolint:errcheck // synced before it is named
+	defer f.Close()
 	if err := f.Writev(body.Parts); err != nil {
 		return err
 	}
@@ -362,7 +362,7 @@ func (b *Bucket) checkMounted() error {
 		return nil
 	}
 	if _, err := b.fs.Stat(path.Join(b.root, objstore.ClusterKey)); err != nil {
-		return fmt.Errorf("%s has lost its marker %s, is the store still mounted? %s", b.root, objstore.ClusterKey, err)
+		return fmt.Errorf("%s has lost its marker %s, is the store still mounted? %s", b.root, objstore.ClusterKey, err.Error())
 	}
 	return nil
 }
@@ -382,7 +382,7 @@ func (b *Bucket) forget(dir string, err error) error {
 		clear(b.mu.ready)
 		b.mu.ready[b.root] = struct{}{}
 		b.mu.Unlock()
-		return fmt.Errorf("directory is gone: %s", err) // not ErrNotFound: a put can be retried
+		return fmt.Errorf("directory is gone: %s", err.Error()) // not ErrNotFound: a put can be retried
 	}
 	return err
 }

@@ -36,7 +36,7 @@ func (b *Bucket) GetRange(ctx context.Context, key string, off int64, dst []byte
 	if err != nil {
 		return 0, err
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 	n, err := f.ReadAt(dst, off)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, fmt.Errorf("get %s: %w", key, classify(err))
@@ -51,7 +51,7 @@ func (b *Bucket) GetTail(ctx context.Context, key string, dst []byte) (int, int6
 	if err != nil {
 		return 0, 0, err
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()
 	info, err := f.Stat()
 	if err == nil && info.IsDir() {
 		err = objstore.ErrNotFound
@@ -109,7 +109,7 @@ func (b *Bucket) walk(ctx context.Context, prefix, startAfter string, fn func(st
 	// The deepest directory that has all of prefix.
 	dir := prefix[:strings.LastIndexByte(prefix, '/')+1]
 	if dir != "" && objstore.CheckKey(dir[:len(dir)-1]) != nil {
-		return nil // no key has such a prefix
+		return nil //nolint:nilerr // no key has such a prefix, so nothing matches
 	}
 	return b.walkDir(ctx, dir, func(key string) bool {
 		// A directory (its key ends in "/") is of interest if a key below it can be.
