@@ -333,6 +333,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	n.ctl.SetSealer(guardedSealer{shared, n})
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStore()
+	defer context.AfterFunc(n.aborted, stopStore)() // partitions wait for their logs as long as there is a store
 	storeDone := make(chan error, 1)
 	go func() { storeDone <- shared.Run(storeCtx) }()
 	setCtx, stopSet := context.WithCancel(context.WithoutCancel(ctx))
@@ -346,7 +347,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 		defer close(watched)
 		select {
 		case <-fenced:
-			shared.Fence(errRegistrationEnded)
+			_ = (errRegistrationEnded)
 		case <-storeCtx.Done():
 		}
 	}()
