@@ -347,7 +347,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 		defer close(watched)
 		select {
 		case <-fenced:
-			_ = (errRegistrationEnded)
+			shared.Fence(errRegistrationEnded)
 		case <-storeCtx.Done():
 		}
 	}()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,7 +65,8 @@ func TestNodeEndsWhenItsStoreIsUndurable(t *testing.T) {
 // A broker that is fenced because its store hangs must not wait for that store
 // before it registers again.
 func TestNodeWithAHungStoreRegistersAgainSoon(t *testing.T) {
-	store := fault.New(mem.New(), 1)
+	faults := fault.New(mem.New(), 1)
+	store := &walPuts{Bucket: faults}
 	clients, quorum := listen(t), listen(t)
 	n, err := process.New(process.Config{
 		NodeID: 1, Bucket: store, Clients: clients, Quorum: quorum, AutoCreateTopics: true, DefaultPartitions: 4,
@@ -91,13 +93,14 @@ func TestNodeWithAHungStoreRegistersAgainSoon(t *testing.T) {
 	}
 	hold := make(chan struct{})
 	defer close(hold)
-	store.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/wal/", Hold: hold})
+	faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/wal/", Hold: hold})
+	before := store.n.Load()
 	for p := range int32(4) {
 		client.Produce(ctx, &kgo.Record{Topic: "t", Partition: p, Value: []byte("v")}, nil)
 	}
 	ctl := n.Controller()
 	old := ctl.Incarnation()
-	waitFor(ctx, t, "writes hang", func() bool { return ctl.Image().Index() > 0 && store.Held() > 0 })
+	waitFor(ctx, t, "writes hang", func() bool { return store.n.Load() > before })
 	begun := time.Now()
 	r, err := ctl.Submit(ctx, &metadatapb.Command{Body: &metadatapb.Command_Fence{Fence: &metadatapb.Fence{Incarnation: old.Proto()}}})
 	if err != nil || r.Err != nil {
@@ -110,6 +113,19 @@ func TestNodeWithAHungStoreRegistersAgainSoon(t *testing.T) {
 	if took := time.Since(begun); took > 5*time.Second {
 		t.Errorf("registered again after %v", took)
 	}
+}
+
+// walPuts counts attempts to write a WAL slot.
+type walPuts struct {
+	objstore.Bucket
+	n atomic.Int64
+}
+
+func (w *walPuts) PutNew(ctx context.Context, key string, body objstore.Body) error {
+	if strings.Contains(key, "/wal/") {
+		w.n.Add(1)
+	}
+	return w.Bucket.PutNew(ctx, key, body)
 }
 
 func waitFor(ctx context.Context, t *testing.T, what string, ok func() bool) {
