@@ -127,7 +127,9 @@ func TestElections(t *testing.T) {
 		t.Errorf("led by %d when the answer came", p.Owner.Broker)
 	}
 	c.move(id, 1, 3)
+	c.mu.Lock()
 	c.stuck = true
+	c.mu.Unlock()
 	isCode(t, "takes too long", elect(0, 50, one).Topics[0].Partitions[0].ErrorCode, kerr.RequestTimedOut)
 	isCode(t, "no topic", elect(0, 50, []kmsg.ElectLeadersRequestTopic{{Topic: "none", Partitions: []int32{0}}}).Topics[0].Partitions[0].ErrorCode, kerr.UnknownTopicOrPartition)
 	isCode(t, "no partition", elect(0, 50, []kmsg.ElectLeadersRequestTopic{{Topic: "t", Partitions: []int32{9}}}).Topics[0].Partitions[0].ErrorCode, kerr.UnknownTopicOrPartition)

@@ -180,7 +180,10 @@ func (c *cluster) ElectPreferred(_ context.Context, changes []controller.Partiti
 			out[i] = &controller.Error{Code: controller.CodePreferredUnavailable, Message: "it is offline"}
 			continue
 		}
-		if !c.stuck {
+		c.mu.Lock()
+		stuck := c.stuck
+		c.mu.Unlock()
+		if !stuck {
 			c.move(ch.Topic, ch.Partition, target.ID)
 		}
 	}
