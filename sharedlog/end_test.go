@@ -1,6 +1,7 @@
 package sharedlog_test
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/sharedlog"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/fault"
 )
 
@@ -67,4 +69,43 @@ func TestFenceFromOutsideEndsEveryWait(t *testing.T) {
 	if err := a.FencedErr(); !errors.Is(err, commitlog.ErrFenced) {
 		t.Errorf("fenced: %v", err)
 	}
+}
+
+// A store that cannot say any more what is durable ends the incarnation, also if
+// it is an object beside the WAL that meets it first. One that refuses is asked
+// again later, not at once and for ever.
+func TestUploadsThatCannotSucceed(t *testing.T) {
+	t.Run("undurable", func(t *testing.T) {
+		f := newFixture(t)
+		a := f.start(1, func(c *sharedlog.Config) { c.PackAge = time.Millisecond })
+		l := f.open(a, f.topic(1, a)[0])
+		f.b.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/seg/", Before: objstore.ErrUndurable})
+		f.fill(l, 1, 100)
+		select {
+		case <-a.Fenced():
+		case <-f.ctx().Done():
+			t.Fatal("the incarnation goes on")
+		}
+		if err := a.FencedErr(); !errors.Is(err, objstore.ErrUndurable) || !errors.Is(err, commitlog.ErrFenced) {
+			t.Errorf("fenced: %v", err)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		f := newFixture(t)
+		a := f.start(1, nil)
+		l := f.open(a, f.topic(1, a)[0])
+		f.fill(l, 1, 100)
+		b := f.start(2, nil)
+		f.c.Fence(a.Incarnation, b.Incarnation)
+		f.b.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/idx/", Before: objstore.ErrRefused})
+		w, _ := f.c.Image().WAL(a.Incarnation)
+		ctx, cancel := context.WithTimeout(f.ctx(), 5*time.Second)
+		defer cancel()
+		if _, err := b.Seal(ctx, w); !errors.Is(err, objstore.ErrRefused) {
+			t.Errorf("seal: %v, want ErrRefused", err)
+		}
+		if err := b.FencedErr(); err != nil {
+			t.Errorf("fenced: %v", err)
+		}
+	})
 }

@@ -129,6 +129,9 @@ var errNameTaken = errors.New("object name is taken")
 
 // upload creates an object, however often and long it takes. The same name with
 // the same bytes may be put again, so an unknown outcome is no trouble (B1).
+// Repeating does not help against objstore.ErrRefused, which is left to the
+// caller, nor ErrUndurable, after which the store's word is worth nothing until a
+// new process has looked: that ends the incarnation, as it does in the WAL.
 func (e *Engine) upload(ctx context.Context, object string, body objstore.Body) error {
 	for attempt, wait := 0, e.cfg.RetryMin; ; attempt, wait = attempt+1, min(2*wait, e.cfg.RetryMax) {
 		err := e.cfg.Bucket.PutNew(ctx, e.prefix+"/"+object, body)
@@ -139,6 +142,12 @@ func (e *Engine) upload(ctx context.Context, object string, body objstore.Body) 
 			return fmt.Errorf("write %s: %w", object, errNameTaken)
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, objstore.ErrUndurable):
+			err = fmt.Errorf("write %s: %w: %w", object, commitlog.ErrFenced, err)
+			e.fence(err)
+			return err
+		case errors.Is(err, objstore.ErrRefused):
+			return fmt.Errorf("write %s: %w", object, err)
 		}
 		e.cfg.Logger.Warn("store does not take an object", "object", object, "err", err)
 		if !sleep(ctx, wait) {
