@@ -148,7 +148,7 @@ func (n *nemesis) death(e Event, nodes []*node) {
 		}
 		n.note(e, "everyone")
 		n.c.power()
-		n.lasts(min(e.For, 3*time.Second))
+		n.lasts(e.For)
 		for _, v := range nodes {
 			v.restart()
 			<-n.busy[v.name]

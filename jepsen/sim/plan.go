@@ -138,6 +138,9 @@ func Draw(seed uint64, span time.Duration) Plan {
 		if rng.IntN(3) == 0 {
 			e.Who = Leader
 		}
+		if k == KillAll || k == PowerCut { // while nobody is there, nothing is tested
+			e.For = min(e.For, 3*time.Second)
+		}
 		if e.ofStore() { // long enough to meet some calls
 			e.For = max(e.For, time.Second)
 		}
