@@ -233,7 +233,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 			}
 		}()
 	}
-	server, err := rpc.NewServer(rpc.ServerConfig{APIs: append(n.broker().APIs(listenerName), n.ctl.OperatorAPIs()...), Logger: n.log, MaxConns: n.cfg.MaxConns})
+	server, err := rpc.NewServer(n.serverConfig(append(n.broker().APIs(listenerName), n.ctl.OperatorAPIs()...)))
 	if err != nil {
 		return fmt.Errorf("set up the server: %w", err)
 	}
@@ -250,6 +250,16 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 		err = errors.Join(err, fmt.Errorf("serve clients: %w", e))
 	}
 	return err
+}
+
+// writeStall is how long a client may take for 256 KiB of a reply. Replies to
+// Fetch pin memory that the WAL's cache would reuse, for all the time that they
+// are on their way: 26 KB/s is slow enough for a consumer.
+const writeStall = 10 * time.Second
+
+// serverConfig is how clients are served.
+func (n *Node) serverConfig(apis []rpc.API) rpc.ServerConfig {
+	return rpc.ServerConfig{APIs: apis, Logger: n.log, MaxConns: n.cfg.MaxConns, WriteStall: writeStall}
 }
 
 // logsDir has the local logs.
