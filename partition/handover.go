@@ -15,7 +15,7 @@ import (
 // SetConfig.Shared may be one.
 type Flipper interface {
 	// Flip makes the move: it fills in where each stream ends. It calls freeze
-	// once; the caller lets nothing be appended to these logs from then on. An
+	// at most once; the caller lets nothing be appended to these logs from then on. An
 	// error, one per stream, means that the log is still ours and takes appends,
 	// or is lost. It returns only when the outcome is known (cmd-2).
 	Flip(ctx context.Context, streams []*metadatapb.FlipStream, freeze func()) []error

@@ -339,6 +339,22 @@ func TestFlipOfManyStreams(t *testing.T) {
 	}
 }
 
+// Nothing stops for a quorum that does not answer.
+func TestFlipWithoutQuorum(t *testing.T) {
+	f := newFixture(t)
+	a, b := f.start(1, lazy), f.start(2, lazy)
+	p := f.topic(1, a)[0]
+	l := f.open(a, p)
+	want := f.fill(l, 9, 100)
+	a.Meta.Cut(true)
+	if err := f.flip(f.ctx(), a, b, func() { t.Error("frozen without a quorum") }, p)[0]; err == nil {
+		t.Fatal("moved without a quorum")
+	}
+	want = append(want, f.fill(l, 1, 100)...)
+	a.Meta.Cut(false)
+	f.holds(f.moved(l, a, b, p), want)
+}
+
 // A store that takes no index object stops the move before it is submitted.
 func TestFlipWithoutStore(t *testing.T) {
 	f := newFixture(t)

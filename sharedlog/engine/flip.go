@@ -54,12 +54,13 @@ type flipping struct {
 }
 
 // Flip hands streams to other incarnations: of each it takes Stream, Epoch and
-// Target, and fills in the rest. It calls freeze, once, when nothing is left to
-// prepare; from then on the caller must let nothing more be appended. Errors
-// are one per stream: nil if the move is made, otherwise the stream is still
-// ours and takes appends again, or everything is lost (commitlog.ErrFenced,
-// ErrClosed). ctx bounds what comes before the submission; after it Flip
-// returns only once the outcome is known, however long that takes (cmd-2).
+// Target, and fills in the rest. It calls freeze, at most once, when nothing is
+// left to prepare and the quorum answers; from then on the caller must let
+// nothing more be appended. Errors are one per stream: nil if the move is made,
+// otherwise the stream is still ours and takes appends again, or everything is
+// lost (commitlog.ErrFenced, ErrClosed). ctx bounds what comes before the
+// submission; after it Flip returns only once the outcome is known, however
+// long that takes (cmd-2).
 func (e *Engine) Flip(ctx context.Context, streams []*metadatapb.FlipStream, freeze func()) []error {
 	f := &flip{e: e, streams: make([]*flipping, len(streams))}
 	for i, pb := range streams {
@@ -71,14 +72,23 @@ func (e *Engine) Flip(ctx context.Context, streams []*metadatapb.FlipStream, fre
 	}
 	defer e.leaveLedger()
 	err := f.indexTails(ctx)
+	if err == nil {
+		// A quorum that is electing would leave the streams frozen until it is
+		// done, so make sure that it answers before anything stops.
+		if _, berr := e.cfg.Meta.Barrier(ctx); berr != nil {
+			err = fmt.Errorf("the quorum does not answer: %w", berr)
+		}
+	}
+	if err != nil {
+		f.failAll(err)
+		e.settle(e.life, false, f.objects...)
+		return f.errors()
+	}
 	freeze()
 	for _, m := range f.streams {
 		m.freeze(e)
 	}
-	if err == nil {
-		err = f.drain(ctx)
-	}
-	if err == nil {
+	if err = f.drain(ctx); err == nil {
 		err = f.planTails(ctx)
 	}
 	offered := err == nil
