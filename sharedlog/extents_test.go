@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ponor/commitlog"
@@ -186,6 +188,47 @@ func TestUnavailableIsNotCorrupt(t *testing.T) {
 	}
 	undo()
 	f.holds(l, want)
+}
+
+// Readers that wait for their turn at a slow store hold no memory for what they
+// will read.
+func TestWaitingColdReadsHoldNoBuffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		n := f.start(1, func(c *sharedlog.Config) {
+			c.PackAge, c.CacheBytes, c.ColdReads, c.ReadAhead = time.Millisecond, 1, 1, 1<<20
+		})
+		const readers = 24
+		parts := f.topic(readers, n)
+		logs := make([]commitlog.Log, readers)
+		for i, p := range parts {
+			logs[i] = f.open(n, p)
+			f.fill(logs[i], 16, 64<<10)
+			f.packed(p, logs[i])
+		}
+		hold := make(chan struct{})
+		f.b.Add(fault.Rule{Ops: []fault.Op{fault.GetRange}, Hold: hold})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		var wg sync.WaitGroup
+		for i := range logs {
+			wg.Go(func() {
+				r, err := logs[i].Read(f.ctx(), 0, commitlog.ReadOptions{MaxBytes: 1 << 20, MinOne: true})
+				if err != nil || r.Bytes < 500<<10 {
+					t.Errorf("read gives %d bytes, %v", r.Bytes, err)
+				}
+				r.Release()
+			})
+		}
+		synctest.Wait()
+		runtime.ReadMemStats(&after)
+		if got := after.TotalAlloc - before.TotalAlloc; got > readers<<20/3 {
+			t.Errorf("%d readers that wait took %d MiB", readers, got>>20)
+		}
+		close(hold)
+		wg.Wait()
+		n.Crash()
+	})
 }
 
 // A waiting read ends with its context.

@@ -107,13 +107,12 @@ func (r *reader) loadRun(ctx context.Context, id commitlog.StreamID, e segment.E
 // scanRun reads WAL data whole, because there is no sparse index to read a part
 // by, and keeps the pages.
 func (r *reader) scanRun(ctx context.Context, e segment.Entry) (*runIndex, error) {
-	body := make([]byte, e.Length)
-	n, err := r.get(ctx, e.Object, e.Position, body)
+	body, err := r.load(ctx, e.Object, e.Position, e.Length)
 	if err != nil {
 		return nil, err
 	}
-	if int64(n) < e.Length {
-		return nil, &badObject{e.Object, e.Position, fmt.Errorf("object ends %d bytes early: %w", e.Length-int64(n), commitlog.ErrCorrupt)}
+	if n := int64(len(body)); n < e.Length {
+		return nil, &badObject{e.Object, e.Position, fmt.Errorf("object ends %d bytes early: %w", e.Length-n, commitlog.ErrCorrupt)}
 	}
 	scanned, err := segment.ScanRun(e.Extent, body)
 	if err != nil {
@@ -176,10 +175,9 @@ func (r *reader) page(ctx context.Context, x *runIndex, p, window int) ([]byte, 
 		total += x.pages[last].bytes
 		last++
 	}
-	buf := make([]byte, total)
-	n, err := r.get(ctx, x.object, x.entry.Position+x.pages[p].position, buf)
-	if err == nil && int64(n) < total {
-		err = &badObject{x.object, x.entry.Position, fmt.Errorf("object ends %d bytes early: %w", total-int64(n), commitlog.ErrCorrupt)}
+	buf, err := r.load(ctx, x.object, x.entry.Position+x.pages[p].position, total)
+	if n := int64(len(buf)); err == nil && n < total {
+		err = &badObject{x.object, x.entry.Position, fmt.Errorf("object ends %d bytes early: %w", total-n, commitlog.ErrCorrupt)}
 	}
 	var first []byte
 	for i := p; i < last; i++ {

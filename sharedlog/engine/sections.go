@@ -131,9 +131,8 @@ func (r *reader) bytes(ctx context.Context, object string, info *objectInfo, pos
 	for at := pos; at < pos+n; {
 		page := at / rawPageBytes
 		v, err := r.cache.get(ctx, cacheKey{object: object, position: page, kind: cacheRaw}, func(ctx context.Context) (any, int64, error) {
-			b := make([]byte, rawPageBytes)
-			got, err := r.get(ctx, object, page*rawPageBytes, b)
-			return b[:got], int64(got), err
+			b, err := r.load(ctx, object, page*rawPageBytes, rawPageBytes)
+			return b, int64(len(b)), err
 		})
 		if err != nil {
 			return nil, err
@@ -155,17 +154,29 @@ const maxSection = 512 << 20
 
 // get is one read from the store within the concurrency of cold reads.
 func (r *reader) get(ctx context.Context, object string, pos int64, dst []byte) (int, error) {
+	b, err := r.within(ctx, object, pos, func() []byte { return dst })
+	return len(b), err
+}
+
+// load is get into new memory, which is taken only once it is this read's turn:
+// a thousand readers that wait for a slow store hold no buffers.
+func (r *reader) load(ctx context.Context, object string, pos, want int64) ([]byte, error) {
+	return r.within(ctx, object, pos, func() []byte { return make([]byte, want) })
+}
+
+func (r *reader) within(ctx context.Context, object string, pos int64, buffer func() []byte) ([]byte, error) {
 	select {
 	case r.sem <- struct{}{}:
 	case <-ctx.Done():
-		return 0, ctx.Err()
+		return nil, ctx.Err()
 	}
 	defer func() { <-r.sem }()
-	n, err := r.e.cfg.Bucket.GetRange(ctx, r.e.key(object), pos, dst)
+	buf := buffer()
+	n, err := r.e.cfg.Bucket.GetRange(ctx, r.e.key(object), pos, buf)
 	if err != nil {
-		return 0, &badObject{object, pos, storeError(err)}
+		return nil, &badObject{object, pos, storeError(err)}
 	}
-	return n, nil
+	return buf[:n], nil
 }
 
 // chunkExtent is the extent of a WAL chunk.
