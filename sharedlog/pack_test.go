@@ -1,7 +1,11 @@
 package sharedlog_test
 
 import (
+	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -151,6 +155,76 @@ func TestCrashAtEveryStepOfPacking(t *testing.T) {
 			f.holds(l, want)
 		})
 	}
+}
+
+// ext-4: the newest checkpoint of a stream that was trimmed to its end lies in an
+// extent that goes with the next commit. Packing waits rather than drop it.
+func TestExt4PackingKeepsTheNewestCheckpoint(t *testing.T) {
+	boom := errors.New("boom")
+	for _, trimmed := range []bool{true, false} {
+		for _, folds := range []bool{true, false} {
+			t.Run(fmt.Sprintf("trimmed %t, folds %t", trimmed, folds), func(t *testing.T) {
+				f := newFixture(t)
+				n := f.start(1, func(c *sharedlog.Config) { c.PackAge, c.ReadCacheBytes = time.Hour, 1 })
+				p := f.topic(1, n)[0]
+				var fail atomic.Pointer[error]
+				l, err := n.Open(f.ctx(), p.ID(), p.Epoch, commitlog.Options{Checkpoints: large{&fail}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				f.fill(l, 3, 100)
+				start := commitlog.Offset(1)
+				if trimmed {
+					start = l.Bounds().Stable
+				}
+				if err := l.Trim(f.ctx(), start); err != nil {
+					t.Fatal(err)
+				}
+				before, _ := f.c.Image().PartitionByStream(p.Stream)
+				undo := func() { fail.Store(nil) }
+				if folds {
+					undo = f.b.Add(fault.Rule{Ops: []fault.Op{fault.GetTail, fault.GetRange}, Key: "/seg/", Before: commitlog.ErrCorrupt})
+				} else {
+					fail.Store(&boom)
+				}
+				f.fill(l, 3, 100)
+				ctx, cancel := context.WithTimeout(f.ctx(), 300*time.Millisecond)
+				defer cancel()
+				_ = l.Trim(ctx, l.Bounds().Stable) // has it packed
+				now, _ := f.c.Image().PartitionByStream(p.Stream)
+				if trimmed && now.End != before.End {
+					t.Errorf("packed up to %d without a checkpoint, which was at %d", now.End, before.End)
+				}
+				if !trimmed && now.End == before.End {
+					t.Error("one checkpoint keeps the whole WAL from being packed")
+				}
+				undo()
+				if !trimmed {
+					return
+				}
+				if err := l.Trim(f.ctx(), l.Bounds().Stable); err != nil {
+					t.Fatal(err)
+				}
+				if err := l.Close(f.ctx()); err != nil {
+					t.Fatal(err)
+				}
+				r, err := f.open(n, p).Recovered(f.ctx())
+				if err != nil || r.CheckpointEnd != l.Bounds().Stable || !strings.HasPrefix(string(r.Checkpoint), strings.Repeat("x", 4000)) {
+					t.Errorf("recovered a checkpoint at %d of %d bytes, %v", r.CheckpointEnd, len(r.Checkpoint), err)
+				}
+			})
+		}
+	}
+}
+
+// large makes checkpoints of 2,000 bytes a fold, too large to be kept in memory.
+type large struct{ fail *atomic.Pointer[error] }
+
+func (l large) Fold(checkpoint []byte, _ []commitlog.BatchInfo) ([]byte, error) {
+	if err := l.fail.Load(); err != nil {
+		return nil, *err
+	}
+	return append(bytes.Clone(checkpoint), bytes.Repeat([]byte("x"), 2000)...), nil
 }
 
 // A full store refuses produce with the reason, loses nothing and resumes by

@@ -259,10 +259,13 @@ func (e *Engine) foldPack(ctx context.Context, ps *packStream) error {
 	if fold == nil {
 		return nil
 	}
+	// A commit to a stream that was trimmed to its end drops the extents it had,
+	// and with them the newest checkpoint, unless this run has a newer one (ext-4).
+	last := len(ps.p.Extents) > 0 && ps.p.Start >= ps.p.End
 	check, deltas := kept.bytes, ps.deltas
 	if !kept.valid || kept.end != ps.p.End {
 		rec, err := e.committedState(ctx, ps.p)
-		if err != nil && isBad(err) {
+		if err != nil && isBad(err) && !last {
 			// One damaged checkpoint must not keep everybody's WAL from being
 			// packed. Without a checkpoint of this run recovery will look for the
 			// damaged one, and say so.
@@ -275,6 +278,9 @@ func (e *Engine) foldPack(ctx context.Context, ps *packStream) error {
 		check, deltas = rec.Checkpoint, append(rec.Batches, ps.deltas...)
 	}
 	out, err := fold.Fold(check, commitlog.KeepRelevant(deltas))
+	if err != nil && last {
+		return fmt.Errorf("fold checkpoint of stream %d: %w", ps.id, err)
+	}
 	if err != nil {
 		// Deltas say the same, only at greater length.
 		e.cfg.Logger.Error("checkpoint cannot be folded", "stream", uint64(ps.id), "err", err)
