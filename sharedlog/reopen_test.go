@@ -8,6 +8,7 @@ import (
 	"ponor/commitlog"
 	"ponor/internal/kbatch"
 	"ponor/metadata"
+	"ponor/metadata/metadatapb"
 	"ponor/sharedlog"
 	"ponor/sharedlog/objstore/fault"
 	"ponor/sharedlog/sharedlogtest"
@@ -103,5 +104,65 @@ func (s *slowImage) Image() *metadata.Image {
 	if then := s.then.Swap(nil); then != nil {
 		(*then)()
 	}
+	return img
+}
+
+// A stream that goes to another broker and comes back while a round of packing
+// ends keeps what was appended since.
+func TestAStreamComesBackWhilePackingEnds(t *testing.T) {
+	f := newFixture(t)
+	meta := &aroundImage{}
+	n := f.start(1, func(c *sharedlog.Config) {
+		c.PackAge, c.MaintainEvery = time.Hour, time.Hour
+		meta.Meta = c.Meta
+		c.Meta = meta
+	})
+	m := f.start(2, nil)
+	parts := f.topic(2, n)
+	p := parts[0]
+	first, other := f.open(n, p), f.open(n, parts[1])
+	want := f.fill(first, 2, 100)
+	f.fill(other, 1, 100)
+	var again commitlog.Log
+	away := func() { again = f.moved(first, n, m, p) }
+	back := func() {
+		again = f.moved(again, m, n, p)
+		want = append(want, f.fill(again, 2, 100)...)
+	}
+	// The image is asked for first, after the commit, by what ends the round.
+	committed := false
+	f.c.Hook = func(from metadata.Incarnation, cmd *metadatapb.Command) sharedlogtest.Fate {
+		if from == n.Incarnation && cmd.GetCommitExtents() != nil && !committed {
+			committed = true
+			meta.around.Store(&[2]func(){away, back})
+		}
+		return sharedlogtest.Applied
+	}
+	if err := other.Trim(f.ctx(), other.Bounds().Stable); err != nil {
+		t.Fatal(err)
+	}
+	if meta.around.Load() != nil || again == nil {
+		t.Fatal("the stream did not move")
+	}
+	if err := again.Close(f.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	f.holds(f.open(n, p), want)
+}
+
+// aroundImage does something before and after the next Image is read.
+type aroundImage struct {
+	sharedlog.Meta
+	around atomic.Pointer[[2]func()]
+}
+
+func (a *aroundImage) Image() *metadata.Image {
+	around := a.around.Swap(nil)
+	if around == nil {
+		return a.Meta.Image()
+	}
+	around[0]()
+	img := a.Meta.Image()
+	around[1]()
 	return img
 }

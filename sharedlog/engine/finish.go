@@ -39,7 +39,10 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 			id := slot.Index().Chunks[i].Stream
 			if s := e.state(id); s != nil {
 				s.mu.Lock()
-				if p, ok := img.PartitionByStream(id); ok && p.Owner == e.cfg.Incarnation {
+				// Read under mu, so that it is at least as new as what the handle was
+				// opened by: a stream may have gone and come back meanwhile, and what was
+				// appended since is not committed.
+				if p, ok := e.cfg.Meta.Image().PartitionByStream(id); ok && p.Owner == e.cfg.Incarnation {
 					s.committed = max(s.committed, p.End)
 				} else {
 					s.committed = s.next // no longer our business
