@@ -140,7 +140,7 @@ func (s *Set) retry(ctx context.Context) time.Duration {
 	}
 	s.hosting.failing = 0
 	for _, h := range s.hosting.m {
-		if h.part != nil || !h.wanted || h.retryAt.IsZero() {
+		if h.part != nil || !h.wanted || !h.openable || h.retryAt.IsZero() {
 			continue
 		}
 		s.enqueue(h, now)

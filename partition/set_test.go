@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -286,6 +287,57 @@ func TestALogThatDoesNotOpenIsTriedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustAppend(t, p)
+	})
+}
+
+// restless fails a test whose Set looks at the image without end, and lets time
+// go on.
+type restless struct {
+	node
+	looks *atomic.Int64
+}
+
+func (r restless) Changed() <-chan struct{} {
+	if r.looks.Add(1) == 100 {
+		r.t.Error("the set spins")
+	}
+	if r.looks.Load() >= 100 {
+		time.Sleep(time.Second)
+	}
+	return r.node.Changed()
+}
+
+// A log that failed to open at an epoch that is over, while it may not be opened
+// at the next one yet, waits for the image and not for a clock.
+func TestAFailureBeforeALogMayOpenDoesNotSpin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 2)
+		store := &slowStore{Store: memlog.New(memlog.Config{}), err: errors.New("too old"), delay: time.Second}
+		n := restless{node{c, c.incs[0]}, new(atomic.Int64)}
+		s := partition.NewSet(partition.SetConfig{Meta: n, Incarnation: n.inc, Shared: store})
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = s.Run(ctx) })
+		defer wg.Wait()
+		defer cancel()
+		topic := c.create("t", 1, c.incs[0])
+		time.Sleep(500 * time.Millisecond) // it is being opened
+		p, _ := n.Image().Partition(topic, 0)
+		if r, err := n.SubmitOwn(ctx, &metadatapb.Command{Body: &metadatapb.Command_Flip{Flip: &metadatapb.Flip{Streams: []*metadatapb.FlipStream{{
+			Stream: uint64(p.Stream), Epoch: int32(p.Epoch), Target: c.incs[1].Proto()}}}}}); err != nil || r.Err != nil {
+			t.Fatal(err, r.Err)
+		}
+		c.fence(c.incs[1], c.incs[0], topic, 0)
+		if p, _ = n.Image().Partition(topic, 0); p.Openable() || p.Owner != n.inc {
+			t.Fatalf("owner %v, openable %t", p.Owner, p.Openable())
+		}
+		time.Sleep(10 * time.Second)
+		store.setErr(nil)
+		c.seal(c.incs[1])
+		time.Sleep(2 * time.Second)
+		if _, err := s.Get(topic, 0); err != nil {
+			t.Error(err)
+		}
 	})
 }
 
