@@ -9,11 +9,12 @@ import (
 	"ponor/sharedlog/objstore"
 )
 
-// observer looks at the nodes' images of the cluster from inside.
+// observer looks at the nodes' images of the cluster from inside. Its fields
+// belong to the goroutine that watches.
 type observer struct {
 	c      *cluster
 	hashes map[metadata.Index][32]byte
-	last   map[int]*metadata.Image // by node; owned by the goroutine that watches
+	last   map[int]*metadata.Image // by node
 	checks int
 }
 
@@ -66,7 +67,6 @@ func (o *observer) agree(within time.Duration) error {
 		hashes, lag := map[[32]byte]bool{}, ""
 		var top, low metadata.Index
 		for _, n := range o.c.nodes {
-			o.look(n)
 			img := n.image()
 			if img == nil {
 				lag = n.name + " does not run"
