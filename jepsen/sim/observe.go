@@ -65,7 +65,8 @@ func (o *observer) agree(within time.Duration) error {
 	deadline := time.Now().Add(within)
 	for {
 		hashes, lag := map[[32]byte]bool{}, ""
-		var top, low metadata.Index
+		var top metadata.Index
+		low := ^metadata.Index(0)
 		for _, n := range o.c.nodes {
 			img := n.image()
 			if img == nil {
@@ -73,10 +74,7 @@ func (o *observer) agree(within time.Duration) error {
 				break
 			}
 			hashes[img.Hash()] = true
-			if low == 0 || img.Index() < low {
-				low = img.Index()
-			}
-			top = max(top, img.Index())
+			low, top = min(low, img.Index()), max(top, img.Index())
 		}
 		if lag == "" && top != low {
 			lag = fmt.Sprintf("one node is at %d, another at %d", low, top)
