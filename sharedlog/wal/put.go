@@ -54,11 +54,13 @@ func (w *Writer) putDone(s *Slot) {
 	if len(w.mu.drafts) < 2*w.cfg.MaxInflight {
 		w.mu.drafts = append(w.mu.drafts, d)
 	}
+	// Under the lock, so that nobody notes trouble of this slot after it was
+	// cleared: nothing would ever clear that.
+	s.done.Store(true)
 	w.mu.Unlock()
 	if over {
 		w.cfg.Logger.Info("store takes writes again", "object", s.key)
 	}
-	s.done.Store(true)
 	w.wake()
 }
 

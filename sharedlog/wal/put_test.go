@@ -289,6 +289,24 @@ func TestFenceFromOutside(t *testing.T) {
 	})
 }
 
+// A put that ends at the moment at which its silence becomes trouble leaves no
+// trouble behind: nothing would ever end it, and appends would be refused for
+// ever.
+func TestPutThatEndsAsItBecomesTroubleLeavesNone(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, nil)
+			r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Delay: 10 * time.Second, Times: 1})
+			mustCommit(t, r.append(1, 100))
+			synctest.Wait()
+			if err := r.w.Trouble(); err != nil {
+				t.Errorf("the only slot is durable, and there is trouble: %v", err)
+			}
+			r.close()
+		})
+	}
+}
+
 // ans-2: a retry may create a slot a second time that was sealed, repacked and
 // swept in between, so a slot proves nothing after its first attempt.
 func TestRetryProvesNoMoreThanTheFirstAttempt(t *testing.T) {

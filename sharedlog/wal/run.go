@@ -258,6 +258,9 @@ func (w *Writer) hungLocked(now time.Time) time.Duration {
 		return -1
 	}
 	s := w.mu.queue[0]
+	if s.done.Load() {
+		return 0 // about to be resolved: look again
+	}
 	if left := hungAfter - now.Sub(s.started); left > 0 {
 		return left
 	}
