@@ -92,6 +92,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			for seed := uint64(1); seed <= tries; seed++ {
 				r := simulate(t, plan(seed, c.kind, c.length), sim.Options{Plant: func(b objstore.Bucket, dead <-chan struct{}) objstore.Bucket {
 					return &liar{Bucket: b, dead: dead, every: c.every, lie: c.lie}
