@@ -1,7 +1,7 @@
 # Ponor: every target says what it is for with 'make help'.
 GO      ?= go
 BIN     ?= bin
-LINT    ?= $(shell $(GO) env GOPATH)/bin/golangci-lint
+GOLANGCI ?= $(shell $(GO) env GOPATH)/bin/golangci-lint
 FUZZ    ?= 10s
 SEEDS   ?= 50
 SEED    ?= 1
@@ -26,7 +26,7 @@ race: ## Run the core packages' tests under the race detector
 	$(GO) test -race -short $(CORE)
 
 lint: ## Check format and lint rules (installs golangci-lint with 'make lint-install')
-	$(LINT) run ./...
+	$(GOLANGCI) run ./...
 
 lint-install: ## Install the linter
 	$(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0

@@ -155,7 +155,7 @@ func pause(ctx context.Context, d time.Duration) {
 func freePorts(n int) ([]string, error) {
 	var out []string
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // ends at once
+		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, fmt.Errorf("find a free port: %w", err)
 		}

@@ -43,7 +43,7 @@ func (f osFile) Writev(parts [][]byte) error {
 		if cerr != nil {
 			err = cerr
 		}
-		if err == unix.EINTR {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		if err != nil {

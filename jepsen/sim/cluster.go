@@ -104,15 +104,6 @@ func newCluster(seed uint64, base string, dirStore bool, voters, brokers int, tl
 	return c
 }
 
-// names are the hosts of the nodes.
-func (c *cluster) names() []string {
-	var s []string
-	for _, n := range c.nodes {
-		s = append(s, n.name)
-	}
-	return s
-}
-
 // seeds are the addresses that clients begin with.
 func (c *cluster) seeds() []string {
 	var s []string

@@ -52,9 +52,7 @@ func newWorkload(c *cluster, h *History, seed uint64) *workload {
 	w.stop = sync.OnceFunc(func() { close(w.done) })
 	w.ctx, w.end = context.WithCancel(context.Background())
 	w.mu.topics, w.mu.ops = map[int]*churned{}, map[string]int{}
-	for _, name := range []string{"c1", "c2", "c3", "c4"} {
-		w.hosts = append(w.hosts, name)
-	}
+	w.hosts = []string{"c1", "c2", "c3", "c4"}
 	return w
 }
 

@@ -293,6 +293,3 @@ func (s *storeView) Settle(ctx context.Context, prefix string) error {
 
 // Close leaves the store to the others.
 func (s *storeView) Close() error { return nil }
-
-// faulty puts programmable faults between a view and the store.
-func faulty(inner objstore.Bucket, seed uint64) *fault.Bucket { return fault.New(inner, seed) }

@@ -19,7 +19,7 @@ import (
 	"ponor/sharedlog/objstore"
 )
 
-// ErrLost: the store shows that slots which were durable are gone. Sealing
+// ErrLost says that the store shows that slots which were durable are gone. Sealing
 // below them would lose acknowledged records, so Seal refuses; an operator has
 // to decide.
 var ErrLost = errors.New("WAL lost slots")
