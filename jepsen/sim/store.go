@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"ponor/sharedlog/objstore"
-	"ponor/sharedlog/objstore/fault"
 )
 
 // Errors of injected store faults, so that they can be told from others and
