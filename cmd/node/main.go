@@ -108,6 +108,6 @@ storage, so brokers keep nothing and partitions move without copying a byte.
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.AddCommand(newStart(), newDemo(), newTopic(), newProduce(), newConsume(),
-		newBench(), newCluster(), newBroker(), newQuorum(), newCheck(), newConfig(), newVersion())
+		newBench(), newCluster(), newBroker(), newQuorum(), newCheck(), newDump(), newConfig(), newVersion())
 	return root
 }
