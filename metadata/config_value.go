@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"ponor/internal/editdistance"
 )
 
 // TopicConfigs is the table of topic configs by name. The slice is the
@@ -206,31 +208,11 @@ func nearest(table []ConfigDef, name string) string {
 		if slices.Contains(d.Synonyms, name) {
 			return d.Name
 		}
-		if n := distance(strings.ToLower(name), d.Name); n < at && !d.Internal {
+		if n := editdistance.Of(strings.ToLower(name), d.Name); n < at && !d.Internal {
 			best, at = d.Name, n
 		}
 	}
 	return best
-}
-
-// distance is the Levenshtein distance in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }
 
 // ConfigValue is a value that a config has or would have, and where it comes

@@ -116,7 +116,7 @@ func (f *consumeFlags) plan(ctx context.Context, adm *kadm.Client, topic string,
 	}
 	assign, remaining = make(map[int32]kgo.Offset), make(map[int32]int64)
 	ends.Each(func(o kadm.ListedOffset) {
-		if len(f.partitions) > 0 && !containsInt32(f.partitions, o.Partition) {
+		if len(f.partitions) > 0 && !slices.Contains(f.partitions, o.Partition) {
 			return
 		}
 		assign[o.Partition] = from
@@ -150,15 +150,6 @@ func (f *consumeFlags) begins(ctx context.Context, adm *kadm.Client, topic strin
 		l[topic][p.Partition] = p
 	}
 	return l, nil
-}
-
-func containsInt32(list []int32, v int32) bool {
-	for _, x := range list {
-		if x == v {
-			return true
-		}
-	}
-	return false
 }
 
 // poll prints records until the command's end condition.

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"ponor/internal/editdistance"
 )
 
 // fileValue is a setting's text in a YAML file and its line.
@@ -81,30 +83,9 @@ func knownSetting(key string) bool {
 func nearestSetting(key string) string {
 	best, bestDist := "", 1<<30
 	for _, row := range settingsTable() {
-		if d := editDistance(key, row.key); d < bestDist {
+		if d := editdistance.Of(key, row.key); d < bestDist {
 			best, bestDist = row.key, d
 		}
 	}
 	return best
-}
-
-// editDistance is Levenshtein's.
-func editDistance(a, b string) int {
-	prev := make([]int, len(b)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for i := range len(a) {
-		cur := make([]int, len(b)+1)
-		cur[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			cur[j+1] = min(prev[j]+cost, prev[j+1]+1, cur[j]+1)
-		}
-		prev = cur
-	}
-	return prev[len(b)]
 }
