@@ -24,46 +24,41 @@ type system struct {
 	started   time.Duration // from the first exec to the first acknowledged record
 	slots     *slotCount    // nil for Kafka
 	stop      func()
+
+	// Of Ponor: the command line of each node, the running process, and where
+	// its quorum and its debug listener answer.
+	args          [][]string
+	procs         []*exec.Cmd
+	quorum, debug []string
 }
 
 // startPonor starts three processes over one directory.
 func startPonor(ctx context.Context, o options) (*system, error) {
-	ports, err := freePorts(2 * nodes)
+	ports, err := freePorts(3 * nodes)
 	if err != nil {
 		return nil, err
 	}
-	clients, quorum := ports[:nodes], ports[nodes:]
+	clients, quorum, debug := ports[:nodes], ports[nodes:2*nodes], ports[2*nodes:]
 	store := filepath.Join(o.dir, "store")
-	s := &system{name: "ponor", bootstrap: strings.Join(clients, ","), slots: &slotCount{root: store}}
-	var procs []*exec.Cmd
+	s := &system{name: "ponor", bootstrap: strings.Join(clients, ","), slots: &slotCount{root: store}, quorum: quorum}
 	s.stop = func() {
-		for _, p := range procs {
-			_ = p.Process.Signal(syscall.SIGTERM)
-		}
-		for _, p := range procs {
-			_ = p.Wait() // it was told to end
-		}
+		s.end(syscall.SIGTERM)
 		s.slots.stop()
 	}
-	begin := time.Now()
 	for i := range nodes {
-		data := filepath.Join(o.dir, fmt.Sprint("node-", i+1))
-		log, err := os.Create(data + ".log")
-		if err != nil {
-			return nil, fmt.Errorf("make log: %w", err)
+		args := []string{"start", "--node-id", fmt.Sprint(i + 1), "--listen", clients[i], "--controller-listen", quorum[i],
+			"--join", strings.Join(quorum, ","), "--store", "dir://" + store, "--data-dir", filepath.Join(o.dir, fmt.Sprint("node-", i+1))}
+		if o.scale {
+			args = append(args, "--debug-listen", debug[i])
 		}
-		p := exec.Command(o.binary, "start", "--node-id", fmt.Sprint(i+1), "--listen", clients[i], "--controller-listen", quorum[i],
-			"--join", strings.Join(quorum, ","), "--store", "dir://"+store, "--data-dir", data)
-		p.Stdout, p.Stderr = log, log
-		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours, we stop them
-		err = p.Start()
-		log.Close()
-		if err != nil {
-			s.stop()
-			return nil, fmt.Errorf("start node: %w", err)
-		}
-		procs = append(procs, p)
-		s.pids = append(s.pids, p.Process.Pid)
+		s.args = append(s.args, args)
+	}
+	if o.scale {
+		s.debug = debug
+	}
+	begin := time.Now()
+	if err := s.launch(o); err != nil {
+		return nil, err
 	}
 	if err := s.firstRecord(ctx, o); err != nil {
 		s.stop()
@@ -73,6 +68,40 @@ func startPonor(ctx context.Context, o options) (*system, error) {
 	s.slots.start()
 	fmt.Fprintf(os.Stderr, "ponor: %.2f s from start to the first acknowledged record\n", s.started.Seconds())
 	return s, nil
+}
+
+// launch starts every node; none runs.
+func (s *system) launch(o options) error {
+	s.procs, s.pids = nil, nil
+	for i, args := range s.args {
+		log, err := os.OpenFile(filepath.Join(o.dir, fmt.Sprintf("node-%d.log", i+1)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return fmt.Errorf("make log: %w", err)
+		}
+		p := exec.Command(o.binary, args...)
+		p.Stdout, p.Stderr = log, log
+		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours, we stop them
+		err = p.Start()
+		log.Close()
+		if err != nil {
+			s.end(syscall.SIGKILL)
+			return fmt.Errorf("start node: %w", err)
+		}
+		s.procs = append(s.procs, p)
+		s.pids = append(s.pids, p.Process.Pid)
+	}
+	return nil
+}
+
+// end ends every node with a signal and waits for it.
+func (s *system) end(sig syscall.Signal) {
+	for _, p := range s.procs {
+		_ = p.Process.Signal(sig)
+	}
+	for _, p := range s.procs {
+		_ = p.Wait() // it was told to end
+	}
+	s.procs = nil
 }
 
 // startKafka starts three combined nodes of Apache Kafka, see deploy/kafka.

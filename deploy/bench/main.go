@@ -3,8 +3,10 @@
 //
 //	go run ./deploy/bench                     # Ponor (make bench-cluster)
 //	go run ./deploy/bench -kafka -rounds 3    # both in turns (make bench-kafka)
+//	go run ./deploy/bench -scale              # many partitions (make bench-scale)
 //
-// It only starts, stops and reads processes; the loads are 'ponor bench'. With
+// It only starts, stops and reads processes; the loads are 'ponor bench', and with
+// -scale clients of its own, see scale.go. With
 // -kafka both clusters stay up and take each load one after the other, so that
 // what else the machine does hits both; the first round warms up and does not
 // count. Ratios of one run mean something, figures of two runs do not.
@@ -31,6 +33,8 @@ type options struct {
 	rounds           int
 	warmup, duration time.Duration
 	only             string
+	scale            bool
+	partitions       int
 }
 
 func main() {
@@ -42,6 +46,8 @@ func main() {
 	flag.DurationVar(&o.warmup, "warmup", 5*time.Second, "load before each measurement")
 	flag.DurationVar(&o.duration, "duration", 10*time.Second, "each measurement")
 	flag.StringVar(&o.only, "only", "", "comma-separated names of loads; default all")
+	flag.BoolVar(&o.scale, "scale", false, "measure what many partitions and waiting consumers cost instead (make bench-scale); -only takes idle, session, partitions, requests")
+	flag.IntVar(&o.partitions, "partitions", 100_000, "with -scale: how many partitions 'partitions' makes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -59,6 +65,9 @@ func run(ctx context.Context, o options) (err error) {
 		return fmt.Errorf("make directory: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(o.dir) }()
+	if o.scale {
+		return runScale(ctx, o)
+	}
 	ponor, err := startPonor(ctx, o)
 	if err != nil {
 		return err

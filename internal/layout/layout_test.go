@@ -43,8 +43,8 @@ var vendors = []struct {
 	{"github.com/hashicorp/raft", "consensus stays behind controller", []string{"controller"}},
 	{"go.etcd.io/bbolt", "the Raft store is controller's", []string{"controller"}},
 	{"github.com/aws/", "the S3 client stays behind its Bucket", []string{"sharedlog/objstore/s3"}},
-	{"github.com/twmb/franz-go/pkg/kgo", "the client never serves the broker's own path", []string{"cmd", "jepsen", "internal/systest"}},
-	{"github.com/twmb/franz-go/pkg/kadm", "the client never serves the broker's own path", []string{"cmd", "jepsen", "internal/systest"}},
+	{"github.com/twmb/franz-go/pkg/kgo", "the client never serves the broker's own path", []string{"cmd", "deploy", "jepsen", "internal/systest"}},
+	{"github.com/twmb/franz-go/pkg/kadm", "the client never serves the broker's own path", []string{"cmd", "deploy", "jepsen", "internal/systest"}},
 	{"github.com/spf13/", "only the command line reads flags", []string{"cmd"}},
 	{"go.yaml.in/", "only the command line reads files of settings", []string{"cmd"}},
 }
