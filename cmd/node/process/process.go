@@ -23,6 +23,7 @@ import (
 	"ponor/rpc"
 	"ponor/sharedlog"
 	"ponor/sharedlog/objstore"
+	"ponor/sharedlog/objstore/counted"
 )
 
 // listenerName is the name of the one client listener.
@@ -74,9 +75,11 @@ type Config struct {
 	WALBudget int64
 	// MaxConns bounds client connections; default see rpc.ServerConfig.
 	MaxConns int
-	// TuneLogs and TuneController may change what no other field does, just
-	// before use; nil changes nothing. The simulation shortens periods with them.
+	// TuneLogs, TunePartitions and TuneController may change what no other field
+	// does, just before use; nil changes nothing. The simulation shortens periods
+	// with them.
 	TuneLogs       func(*sharedlog.Config)
+	TunePartitions func(*partition.SetConfig)
 	TuneController func(*controller.Config)
 	// AutoCreateTopics and DefaultPartitions are Kafka's
 	// auto.create.topics.enable and num.partitions.
@@ -95,6 +98,8 @@ type Node struct {
 	ctl    *controller.Node
 	local  *locallog.Store
 	hosted hosted
+	store  *counted.Bucket // cfg.Bucket, counted
+	now    atomic.Pointer[life]
 
 	ready    chan struct{} // closed when clients are served
 	draining chan struct{} // closed when the node begins to stop
@@ -105,7 +110,7 @@ type Node struct {
 // New checks the configuration and opens the quorum's stores. It owns the
 // listeners from then on, also when it fails.
 func New(cfg Config) (*Node, error) {
-	n := &Node{cfg: cfg, log: cfg.Logger, ready: make(chan struct{}), draining: make(chan struct{})}
+	n := &Node{cfg: cfg, store: counted.New(cfg.Bucket), log: cfg.Logger, ready: make(chan struct{}), draining: make(chan struct{})}
 	n.aborted, n.abort = context.WithCancel(context.Background())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -325,7 +330,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	if cache == 0 {
 		cache = defaultCache
 	}
-	logs := sharedlog.Config{Bucket: n.cfg.Bucket, Meta: n.ctl, Incarnation: inc,
+	logs := sharedlog.Config{Bucket: n.store, Meta: n.ctl, Incarnation: inc,
 		CacheBytes: cache - cache/4, ReadCacheBytes: cache / 4, Budget: n.cfg.WALBudget, Logger: n.log}
 	if n.cfg.TuneLogs != nil {
 		n.cfg.TuneLogs(&logs)
@@ -337,6 +342,9 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	setCfg := partition.SetConfig{Meta: n.ctl, Incarnation: inc, Shared: shared, Proof: shared, Logger: n.log}
 	if n.local != nil {
 		setCfg.Local = n.local
+	}
+	if n.cfg.TunePartitions != nil {
+		n.cfg.TunePartitions(&setCfg)
 	}
 	set := partition.NewSet(setCfg)
 	n.ctl.SetStats(func() controller.Stats { return controller.Stats{OldestUnresolved: shared.OldestUnresolved()} })
@@ -366,6 +374,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	go func() { defer close(moved); mover.run(setCtx) }()
 	n.ctl.SetMover(mover.offer)
 	n.hosted.store(set)
+	n.now.Store(&life{inc: inc, shared: shared, set: set})
 	n.markReady()
 	select {
 	case <-ctx.Done():
@@ -376,6 +385,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 		n.log.Warn("write-ahead log is fenced: another broker has the partitions now", "incarnation", inc.String())
 	}
 	n.hosted.store(nil)
+	n.now.Store(nil)
 	stopSet()
 	err = <-setDone
 	closeCtx, cancel := n.step(ctx)
