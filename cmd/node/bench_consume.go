@@ -15,10 +15,17 @@ import (
 func newBenchConsume() *cobra.Command {
 	var f benchFlags
 	var consumers int
+	var once bool
 	cmd := &cobra.Command{
 		Use: "consume", Short: "Read a topic from its start, again and again", Args: cobra.NoArgs,
+		Long: `Reads a topic from its start, again and again, for --duration. With --once it
+reads every record once, from the first request to the last record, without
+warm-up, which is what a consumer sees that catches up.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := consumeBench{flags: &f, consumers: consumers}
+			if once {
+				b.all = make(chan struct{})
+			}
 			if err := f.withAdmin(cmd, b.findEnds); err != nil {
 				return err
 			}
@@ -33,6 +40,7 @@ func newBenchConsume() *cobra.Command {
 	}
 	f.register(cmd)
 	cmd.Flags().IntVar(&consumers, "consumers", 2, "consumers, each reads its share of the partitions")
+	cmd.Flags().BoolVar(&once, "once", false, "read every record once and stop, whatever --warmup and --duration say")
 	return cmd
 }
 
@@ -41,6 +49,8 @@ func newBenchConsume() *cobra.Command {
 type consumeBench struct {
 	flags     *benchFlags
 	consumers int
+	all       chan struct{} // closed once every record was read; nil: again and again
+	unread    atomic.Int64  // partitions that are not at their end
 	parts     []int32
 	ends      map[int32]int64
 	records   atomic.Int64
@@ -75,6 +85,11 @@ func (b *consumeBench) run(ctx context.Context) (*benchResult, error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer cancel()
+	b.unread.Store(int64(len(b.parts)))
+	before, start, err := b.mark()
+	if err != nil {
+		return nil, err
+	}
 	errs := make(chan error, b.consumers)
 	for c := range b.consumers {
 		mine := map[int32]kgo.Offset{}
@@ -96,30 +111,44 @@ func (b *consumeBench) run(ctx context.Context) (*benchResult, error) {
 			errs <- b.read(ctx, cl)
 		})
 	}
-	if !sleep(ctx, b.flags.warmup) {
-		return nil, ctx.Err()
+	var end <-chan time.Time // nil: when all is read
+	if b.all == nil {
+		if !sleep(ctx, b.flags.warmup) {
+			return nil, ctx.Err()
+		}
+		if before, start, err = b.mark(); err != nil {
+			return nil, err
+		}
+		end = time.After(b.flags.duration)
 	}
-	before, err := readUsage(b.flags.pids)
-	if err != nil {
-		return nil, err
-	}
-	startRecords, startBytes, start := b.records.Load(), b.bytes.Load(), time.Now()
 	select {
 	case err := <-errs:
 		return nil, err
-	case <-time.After(b.flags.duration):
+	case <-b.all:
+	case <-end:
 	}
-	elapsed := time.Since(start)
-	after, err := readUsage(b.flags.pids)
+	after, now, err := b.mark()
 	if err != nil {
 		return nil, err
 	}
-	res := &benchResult{Bench: "consume", Records: b.records.Load() - startRecords}
-	res.finish(b.bytes.Load()-startBytes, elapsed, after.since(before))
+	res := &benchResult{Bench: "consume", Records: now.records - start.records}
+	res.finish(now.bytes-start.bytes, now.at.Sub(start.at), after.since(before))
 	return res, nil
 }
 
-// read polls until ctx ends and rewinds partitions at their end.
+// consumeMark is how far a benchmark was at a time.
+type consumeMark struct {
+	at             time.Time
+	records, bytes int64
+}
+
+func (b *consumeBench) mark() (*processUsage, consumeMark, error) {
+	u, err := readUsage(b.flags.pids)
+	return u, consumeMark{time.Now(), b.records.Load(), b.bytes.Load()}, err
+}
+
+// read polls until ctx ends and rewinds partitions at their end. Without a rewind
+// nothing comes behind the end, as nobody produces.
 func (b *consumeBench) read(ctx context.Context, cl *kgo.Client) error {
 	for {
 		fetches := cl.PollFetches(ctx)
@@ -137,8 +166,13 @@ func (b *consumeBench) read(ctx context.Context, cl *kgo.Client) error {
 			}
 			b.records.Add(int64(len(p.Records)))
 			b.bytes.Add(n)
-			if last := len(p.Records) - 1; last >= 0 && p.Records[last].Offset+1 >= b.ends[p.Partition] {
+			if last := len(p.Records) - 1; last < 0 || p.Records[last].Offset+1 < b.ends[p.Partition] {
+				return
+			}
+			if b.all == nil {
 				rewind[p.Partition] = kgo.EpochOffset{Epoch: -1, Offset: 0}
+			} else if b.unread.Add(-1) == 0 {
+				close(b.all)
 			}
 		})
 		if len(rewind) > 0 {

@@ -21,14 +21,18 @@ func newBenchLatency() *cobra.Command {
 	var endToEnd bool
 	cmd := &cobra.Command{
 		Use: "latency", Short: "Latency at a fixed rate, from the moment a record was due", Args: cobra.NoArgs,
+		Long: `Sends records at a fixed rate, whatever the cluster does, and counts their
+latency from the moment they were due. With --rate 0 one record is in flight: the
+next one is due when the one before was acknowledged.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := pf.options()
 			if err != nil {
 				return err
 			}
-			if rate <= 0 || f.size < 8 {
-				return usagef("--rate must be above 0 and --record-size at least 8")
+			if rate < 0 || f.size < 8 {
+				return usagef("--rate must not be below 0 and --record-size at least 8")
 			}
+			endToEnd = endToEnd && rate > 0 // without a rate, when a record was due is known at the sender only
 			b := latencyBench{flags: &f, rate: rate, value: payloads(f.size)[0], ack: newHistogram(), e2e: newHistogram()}
 			if err := f.withAdmin(cmd, b.prepare); err != nil {
 				return err
@@ -50,7 +54,7 @@ func newBenchLatency() *cobra.Command {
 	}
 	f.register(cmd)
 	pf.register(cmd)
-	cmd.Flags().Float64Var(&rate, "rate", 1000, "records per second")
+	cmd.Flags().Float64Var(&rate, "rate", 1000, "records per second; 0 has one record in flight")
 	cmd.Flags().BoolVar(&endToEnd, "end-to-end", true, "measure until a consumer has the record, too")
 	return cmd
 }
@@ -101,7 +105,13 @@ func (b *latencyBench) run(ctx context.Context, cl *kgo.Client, endToEnd bool) (
 		}
 		wg.Go(func() { defer consumer.Close(); b.receive(ctx, consumer, epoch) })
 	}
-	wg.Go(func() { b.send(ctx, cl, epoch) })
+	wg.Go(func() {
+		if b.rate == 0 {
+			b.sendInTurn(ctx, cl)
+		} else {
+			b.send(ctx, cl, epoch)
+		}
+	})
 	if !sleep(ctx, b.flags.warmup) {
 		return nil, ctx.Err()
 	}
@@ -159,15 +169,25 @@ func (b *latencyBench) send(ctx context.Context, cl *kgo.Client, epoch time.Time
 		value := make([]byte, len(b.value))
 		copy(value, b.value)
 		binary.BigEndian.PutUint64(value, uint64(i))
-		cl.Produce(ctx, &kgo.Record{Value: value}, func(_ *kgo.Record, err error) {
-			switch {
-			case err != nil && ctx.Err() == nil:
-				b.failed.Add(1)
-			case err == nil && b.counts(due):
-				b.acked.Add(1)
-				b.record(b.ack, due)
-			}
-		})
+		cl.Produce(ctx, &kgo.Record{Value: value}, func(_ *kgo.Record, err error) { b.done(ctx, due, err) })
+	}
+}
+
+// sendInTurn is the closed loop: one record in flight.
+func (b *latencyBench) sendInTurn(ctx context.Context, cl *kgo.Client) {
+	for due := time.Now(); ctx.Err() == nil && !due.After(b.measureTo); due = time.Now() {
+		b.done(ctx, due, cl.ProduceSync(ctx, &kgo.Record{Value: b.value}).FirstErr())
+	}
+}
+
+// done notes what became of a record.
+func (b *latencyBench) done(ctx context.Context, due time.Time, err error) {
+	switch {
+	case err != nil && ctx.Err() == nil:
+		b.failed.Add(1)
+	case err == nil && b.counts(due):
+		b.acked.Add(1)
+		b.record(b.ack, due)
 	}
 }
 

@@ -79,7 +79,7 @@ func openBucket(ctx context.Context, raw, owner string) (objstore.Bucket, error)
 	}
 	switch u.Scheme {
 	case "mem":
-		return mem.New(), nil
+		return slowed(u, mem.New())
 	case "dir":
 		if err := os.MkdirAll(u.Path, 0o755); err != nil {
 			return nil, fmt.Errorf("make store directory: %w", err)
@@ -88,7 +88,7 @@ func openBucket(ctx context.Context, raw, owner string) (objstore.Bucket, error)
 		if err != nil {
 			return nil, fmt.Errorf("open store %s: %w", raw, err)
 		}
-		return b, nil
+		return slowed(u, b)
 	case "s3":
 		if _, err := s3.Parse(raw); err != nil {
 			return nil, usagef("%w", err)

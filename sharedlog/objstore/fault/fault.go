@@ -8,6 +8,7 @@ package fault
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -48,6 +49,8 @@ type Rule struct {
 
 	// Delay waits first, or until the call's context ends.
 	Delay time.Duration
+	// Latency is added to Delay, drawn anew for each call.
+	Latency Latency
 	// Hold waits until it is closed, or until the call's context ends.
 	Hold <-chan struct{}
 	// HoldHard makes Delay and Hold ignore the context, like a hung mount.
@@ -60,6 +63,21 @@ type Rule struct {
 	After error
 	// Corrupt may change the bytes that a read returns.
 	Corrupt func([]byte)
+}
+
+// Latency is how long calls to a store on a network take: log-normal, most near
+// the median and one in a hundred above P99. Zero takes no time.
+type Latency struct{ Median, P99 time.Duration }
+
+// z99 is the 99th percentile of the standard normal distribution.
+const z99 = 2.3263
+
+func (l Latency) draw(rng *rand.Rand) time.Duration {
+	if l.Median <= 0 {
+		return 0
+	}
+	sigma := math.Log(float64(max(l.P99, l.Median))/float64(l.Median)) / z99
+	return time.Duration(float64(l.Median) * math.Exp(sigma*rng.NormFloat64()))
 }
 
 // Bucket injects faults into another one.
@@ -123,7 +141,9 @@ func (b *Bucket) match(op Op, key string) Rule {
 			continue
 		}
 		a.hit++
-		return a.Rule
+		r := a.Rule
+		r.Delay += r.Latency.draw(b.mu.rng)
+		return r
 	}
 	return Rule{}
 }

@@ -99,3 +99,25 @@ func TestCorruptDamagesReadsOnly(t *testing.T) {
 		}
 	}
 }
+
+func TestLatencyIsLogNormal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fault.New(mem.New(), 1)
+		b.Add(fault.Rule{Ops: []fault.Op{fault.Head}, Latency: fault.Latency{Median: 50 * time.Millisecond, P99: 250 * time.Millisecond}})
+		took := make([]time.Duration, 10_000)
+		for i := range took {
+			start := time.Now()
+			if _, err := b.Head(t.Context(), "none"); !errors.Is(err, objstore.ErrNotFound) {
+				t.Fatal(err)
+			}
+			took[i] = time.Since(start)
+		}
+		slices.Sort(took)
+		if p50 := took[len(took)/2]; p50 < 48*time.Millisecond || p50 > 52*time.Millisecond {
+			t.Errorf("median %v, want 50ms", p50)
+		}
+		if p99 := took[len(took)*99/100]; p99 < 230*time.Millisecond || p99 > 270*time.Millisecond {
+			t.Errorf("99th percentile %v, want 250ms", p99)
+		}
+	})
+}

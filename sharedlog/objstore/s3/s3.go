@@ -225,13 +225,18 @@ func (b *Bucket) deleteSome(ctx context.Context, keys []string) error {
 // Settle implements objstore.Bucket: what a store shows is durable.
 func (b *Bucket) Settle(ctx context.Context, _ string) error { return ctx.Err() }
 
-// Kind implements objstore.Bucket. Requests cost money, and an answer takes 10
-// to 30 ms: 20 puts a second are about 260 dollars a month on AWS.
+// Kind implements objstore.Bucket.
 func (b *Bucket) Kind() objstore.Kind {
-	return objstore.Kind{
-		Name: "s3", URL: b.where.String(),
-		PutsPerSecond: 20, PutBurst: 40, GatherMillis: 2, MaxInflight: 4, TargetObject: 8 << 20,
-	}
+	k := Medium()
+	k.URL = b.where.String()
+	return k
+}
+
+// Medium is the Kind of every S3 store, without the URL. Requests cost money, and
+// an answer takes 10 to 30 ms: 20 puts a second are about 260 dollars a month on
+// AWS.
+func Medium() objstore.Kind {
+	return objstore.Kind{Name: "s3", PutsPerSecond: 20, PutBurst: 40, GatherMillis: 2, MaxInflight: 4, TargetObject: 8 << 20}
 }
 
 // Close implements objstore.Bucket. Calls in flight go on.
