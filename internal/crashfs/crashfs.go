@@ -4,14 +4,14 @@
 // successful SyncDir. Crash drops the rest. Killing a process proves nothing
 // about power loss, because the page cache survives it.
 //
-// It is harsher than most file systems: without Sync nothing survives, syncing a
-// file does not make its name durable, and a failed sync loses what was dirty
-// while a later one succeeds all the same.
+// It is harsher than most file systems: without Sync nothing need survive, of
+// what was not synced any part may, syncing a file does not make its name
+// durable, and a failed sync loses what was dirty while a later one succeeds all
+// the same.
 package crashfs
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -33,14 +33,15 @@ type Op string
 
 // The operations that change something or make it durable.
 const (
-	Create  Op = "create"
-	Write   Op = "write"
-	Sync    Op = "sync"
-	SyncDir Op = "syncdir"
-	Link    Op = "link"
-	Rename  Op = "rename"
-	Remove  Op = "remove"
-	Mkdir   Op = "mkdir"
+	Create   Op = "create"
+	Write    Op = "write"
+	Truncate Op = "truncate"
+	Sync     Op = "sync"
+	SyncDir  Op = "syncdir"
+	Link     Op = "link"
+	Rename   Op = "rename"
+	Remove   Op = "remove"
+	Mkdir    Op = "mkdir"
 )
 
 // FS is the file system. The zero value is not usable; see New.
@@ -53,21 +54,6 @@ type FS struct {
 		stopped bool
 		hook    func(Op, string) error
 	}
-}
-
-// node is a file or a directory.
-type node struct {
-	dir bool
-	// Files: what is visible and what is durable.
-	data, synced []byte
-	// Directories: likewise.
-	names, syncedNames map[string]*node
-	// poisoned: what was dirty when a sync failed never becomes durable.
-	poisoned bool
-}
-
-func newDir() *node {
-	return &node{dir: true, names: map[string]*node{}, syncedNames: map[string]*node{}}
 }
 
 // New returns an empty file system; "/" exists.
@@ -100,62 +86,29 @@ func (f *FS) Ops() int {
 	return f.mu.ops
 }
 
-// Crash stops the machine and returns what it finds on its disk afterwards. With
-// a nil rng that is what was synced and nothing else; otherwise each change that
-// was not synced survives or not by chance, and file content may be torn.
+// Crash stops the machine and returns what it finds on its disk afterwards; see
+// AfterCrash.
 func (f *FS) Crash(rng *rand.Rand) *FS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.stopped = true
-	after := New()
-	seen := map[*node]*node{}
-	after.mu.root = survive(f.mu.root, rng, seen)
-	return after
+	return f.afterCrashLocked(rng)
 }
 
-func survive(n *node, rng *rand.Rand, seen map[*node]*node) *node {
-	if s, ok := seen[n]; ok {
-		return s // a second name of the same file
-	}
-	if !n.dir {
-		data := n.synced
-		if rng != nil {
-			switch rng.IntN(3) {
-			case 0:
-				data = n.data
-			case 1:
-				if cut := rng.IntN(len(n.data) + 1); cut > len(n.synced) {
-					data = n.data[:cut]
-				}
-			}
-		}
-		s := &node{data: slices.Clone(data), synced: slices.Clone(data)}
-		seen[n] = s
-		return s
-	}
-	s := newDir()
-	seen[n] = s
-	names := maps.Clone(n.syncedNames)
-	if rng != nil {
-		all := maps.Clone(n.syncedNames)
-		maps.Copy(all, n.names)
-		for _, name := range slices.Sorted(maps.Keys(all)) {
-			now, was := n.names[name], n.syncedNames[name]
-			if now == was || rng.IntN(2) == 0 {
-				continue
-			}
-			if now == nil {
-				delete(names, name)
-			} else {
-				names[name] = now
-			}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		c := survive(names[name], rng, seen)
-		s.names[name], s.syncedNames[name] = c, c
-	}
-	return s
+// AfterCrash is what the disk would hold if the power were cut now; this file
+// system goes on. With a nil rng that is what was synced and nothing else;
+// otherwise each change that was not synced survives or not by chance, and
+// writes may be torn at sectors.
+func (f *FS) AfterCrash(rng *rand.Rand) *FS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.afterCrashLocked(rng)
+}
+
+func (f *FS) afterCrashLocked(rng *rand.Rand) *FS {
+	after := New()
+	after.mu.root = survive(f.mu.root, rng, map[*node]*node{})
+	return after
 }
 
 // stepLocked counts an operation and asks the hook.
@@ -210,7 +163,7 @@ func (f *FS) Create(name string) (vfs.File, error) {
 	if err := f.addLocked(Create, name, n); err != nil {
 		return nil, err
 	}
-	return &file{fs: f, n: n, name: name}, nil
+	return &File{fs: f, n: n, name: name}, nil
 }
 
 // Mkdir implements vfs.FS.
@@ -242,7 +195,7 @@ func (f *FS) addLocked(op Op, name string, n *node) error {
 	if err != nil {
 		return &fs.PathError{Op: string(op), Path: name, Err: err}
 	}
-	dir.names[base] = n
+	dir.setName(base, n)
 	return nil
 }
 
@@ -264,8 +217,9 @@ func (f *FS) Rename(old, new string) error {
 	if err != nil {
 		return &fs.PathError{Op: "rename", Path: new, Err: err}
 	}
-	to.names[newBase] = from.names[oldBase]
-	delete(from.names, oldBase)
+	n := from.names[oldBase]
+	from.setName(oldBase, nil)
+	to.setName(newBase, n)
 	return nil
 }
 
@@ -288,7 +242,7 @@ func (f *FS) Remove(name string) error {
 	if err != nil {
 		return &fs.PathError{Op: "remove", Path: name, Err: err}
 	}
-	delete(dir.names, base)
+	dir.setName(base, nil)
 	return nil
 }
 
@@ -309,9 +263,7 @@ func (f *FS) SyncDir(name string) error {
 		}
 		return err
 	}
-	if !n.poisoned {
-		n.syncedNames = maps.Clone(n.names)
-	}
+	n.startSync()()
 	return nil
 }
 
@@ -323,7 +275,7 @@ func (f *FS) Open(name string) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &file{fs: f, n: n, name: name}, nil
+	return &File{fs: f, n: n, name: name}, nil
 }
 
 // seeLocked finds a node for a reader.
@@ -385,65 +337,3 @@ func (i info) Mode() fs.FileMode {
 	}
 	return 0o644
 }
-
-// file is an open file.
-type file struct {
-	fs   *FS
-	n    *node
-	name string
-}
-
-func (f *file) ReadAt(p []byte, off int64) (int, error) {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	if f.fs.mu.stopped {
-		return 0, ErrStopped
-	}
-	if f.n.dir {
-		return 0, syscall.EISDIR
-	}
-	if off >= int64(len(f.n.data)) {
-		return 0, io.EOF
-	}
-	n := copy(p, f.n.data[off:])
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
-// Writev writes its parts as one operation each, so that a stop can tear it.
-func (f *file) Writev(parts [][]byte) error {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	for _, p := range parts {
-		if err := f.fs.stepLocked(Write, f.name); err != nil {
-			return err
-		}
-		f.n.data = append(f.n.data, p...)
-	}
-	return nil
-}
-
-func (f *file) Sync() error {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	if err := f.fs.stepLocked(Sync, f.name); err != nil {
-		if !errors.Is(err, ErrStopped) {
-			f.n.poisoned = true
-		}
-		return err
-	}
-	if !f.n.poisoned {
-		f.n.synced = slices.Clone(f.n.data)
-	}
-	return nil
-}
-
-func (f *file) Stat() (fs.FileInfo, error) {
-	f.fs.mu.Lock()
-	defer f.fs.mu.Unlock()
-	return info{path.Base(f.name), int64(len(f.n.data)), f.n}, nil
-}
-
-func (f *file) Close() error { return nil }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -99,7 +100,7 @@ func TestAFailedSyncLosesWhatWasDirtyForGood(t *testing.T) {
 
 func TestRandomCrashKeepsAtLeastWhatWasSynced(t *testing.T) {
 	seen := map[string]bool{}
-	for seed := range uint64(50) {
+	for seed := range uint64(300) {
 		f := crashfs.New()
 		write(t, f, "/a", "safe", true)
 		must(t, f.SyncDir("/"))
@@ -113,6 +114,103 @@ func TestRandomCrashKeepsAtLeastWhatWasSynced(t *testing.T) {
 	if !seen["error"] || !seen[""] || !seen["maybe"] || len(seen) < 5 {
 		t.Errorf("outcomes for what was not synced: %v, want all kinds", seen)
 	}
+}
+
+// Writes that were not synced survive one by one, the later without the earlier,
+// and sector by sector; what was synced is below them.
+func TestRandomCrashTearsWritesAtSectors(t *testing.T) {
+	old, first, second := strings.Repeat("o", 1536), strings.Repeat("1", 1024), strings.Repeat("2", 1024)
+	seen := map[string]bool{}
+	for seed := range uint64(5000) {
+		f := crashfs.New()
+		write(t, f, "/a", old, true)
+		must(t, f.SyncDir("/"))
+		v, err := f.Open("/a")
+		must(t, err)
+		h := v.(*crashfs.File)
+		_, err = h.WriteAt([]byte(first), 0)
+		must(t, err)
+		_, err = h.WriteAt([]byte(second), 512)
+		must(t, err)
+		got := readAll(t, f.AfterCrash(rand.New(rand.NewPCG(seed, 0))), "/a")
+		if len(got) != len(old) {
+			t.Fatalf("seed %d: %d bytes, want %d", seed, len(got), len(old))
+		}
+		sectors := ""
+		for at := 0; at < len(got); at += 512 {
+			if got[at:at+512] != strings.Repeat(got[at:at+1], 512) {
+				t.Fatalf("seed %d: the sector at %d is mixed", seed, at)
+			}
+			sectors += got[at : at+1]
+		}
+		seen[sectors] = true
+	}
+	for _, a := range "o1" {
+		for _, b := range "o12" {
+			for _, c := range "o2" {
+				if s := string([]rune{a, b, c}); !seen[s] {
+					t.Errorf("sectors %s never survived", s)
+				}
+			}
+		}
+	}
+}
+
+func TestTruncatedContentComesBackUntilSynced(t *testing.T) {
+	f := crashfs.New()
+	write(t, f, "/a", "content", true)
+	must(t, f.SyncDir("/"))
+	v, err := f.Open("/a")
+	must(t, err)
+	h := v.(*crashfs.File)
+	must(t, h.Truncate(3))
+	if got := read(f.AfterCrash(nil), "/a"); got != "content" {
+		t.Errorf("before the sync: %q", got)
+	}
+	must(t, h.Sync())
+	must(t, h.Truncate(5))
+	must(t, h.Sync())
+	if got := read(f.AfterCrash(nil), "/a"); got != "con\x00\x00" {
+		t.Errorf("after the syncs: %q", got)
+	}
+}
+
+// A sync makes durable what there was when it started, once it has ended.
+func TestASyncCoversWhatCameBeforeIt(t *testing.T) {
+	f := crashfs.New()
+	write(t, f, "/a", "1", false)
+	v, err := f.Open("/a")
+	must(t, err)
+	d, err := f.Open("/")
+	must(t, err)
+	h := v.(*crashfs.File)
+	endDir, end := d.(*crashfs.File).StartSync(), h.StartSync()
+	must(t, h.Writev([][]byte{[]byte("2")}))
+	write(t, f, "/b", "", true)
+	if got := read(f.AfterCrash(nil), "/a"); got != "error" {
+		t.Errorf("before the end of the sync: %q", got)
+	}
+	endDir()
+	end()
+	after := f.AfterCrash(nil)
+	if got := read(after, "/a"); got != "1" {
+		t.Errorf("after the end of the sync: %q", got)
+	}
+	if got := read(after, "/b"); got != "error" {
+		t.Errorf("a name that came after the start of the sync: %q", got)
+	}
+}
+
+func readAll(t *testing.T, f *crashfs.FS, name string) string {
+	t.Helper()
+	h, err := f.Open(name)
+	must(t, err)
+	i, err := h.Stat()
+	must(t, err)
+	p := make([]byte, i.Size())
+	_, err = h.ReadAt(p, 0)
+	must(t, err)
+	return string(p)
 }
 
 func must(t *testing.T, err error) {

@@ -67,7 +67,7 @@ func (p *Process) wrap(f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &processFile{file: f.(*file), p: p}, nil
+	return &processFile{File: f.(*File), p: p}, nil
 }
 
 // Link implements vfs.FS.
@@ -96,14 +96,14 @@ func (p *Process) SyncDir(name string) error {
 }
 
 type processFile struct {
-	*file
+	*File
 	p *Process
 }
 
 // Writev writes part by part, so that a kill can come between.
 func (f *processFile) Writev(parts [][]byte) error {
 	for _, part := range parts {
-		err := f.p.do(Write, f.name, func() error { return f.file.Writev([][]byte{part}) })
+		err := f.p.do(Write, f.name, func() error { return f.File.Writev([][]byte{part}) })
 		if err != nil {
 			return err
 		}
@@ -111,4 +111,4 @@ func (f *processFile) Writev(parts [][]byte) error {
 	return nil
 }
 
-func (f *processFile) Sync() error { return f.p.do(Sync, f.name, f.file.Sync) }
+func (f *processFile) Sync() error { return f.p.do(Sync, f.name, f.File.Sync) }
