@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 
+	"ponor/internal/vfs"
 	"ponor/metadata"
 )
 
@@ -39,7 +40,7 @@ func openDataDir(path string, node metadata.BrokerID) (*dataDir, error) {
 	if path == "" {
 		return nil, nil
 	}
-	if err := os.MkdirAll(path, 0o755); err != nil {
+	if err := vfs.MakeDirs(path); err != nil {
 		return nil, fmt.Errorf("create controller directory: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
@@ -110,13 +111,7 @@ func (d *dataDir) save(id identity) error {
 	return nil
 }
 
-func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
-}
+func syncDir(path string) error { return vfs.OS{}.SyncDir(path) }
 
 // clusterID is what the directory remembers, empty if nothing.
 func (d *dataDir) clusterID() string {

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"ponor/metadata"
 )
@@ -102,14 +100,18 @@ func (v *voter) openStores(cfg Config) (raft.LogStore, raft.StableStore, raft.Sn
 		mem := raft.NewInmemStore()
 		return mem, mem, raft.NewInmemSnapshotStore(), nil
 	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{Path: filepath.Join(cfg.DataDir, "raft.db")})
+	bolt, err := openLog(cfg.DataDir)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("open raft log: %w", err)
+		return nil, nil, nil, err
 	}
 	v.closers = append(v.closers, bolt)
-	snaps, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, 2, newRaftLogger(cfg.Logger))
+	snaps, err := openSnapshots(cfg.DataDir, newRaftLogger(cfg.Logger))
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("open raft snapshots: %w", err)
+		return nil, nil, nil, err
+	}
+	// The names of both, also if a process that was killed made them.
+	if err := syncDir(cfg.DataDir); err != nil {
+		return nil, nil, nil, fmt.Errorf("sync controller directory: %w", err)
 	}
 	return bolt, bolt, snaps, nil
 }

@@ -16,6 +16,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // FS is a file system. Names are slash-separated paths. All methods are safe
@@ -121,6 +122,28 @@ func (OS) SyncDir(name string) error {
 		err = cerr
 	}
 	return err
+}
+
+// MakeDirs makes a directory of the operating system and those above it that are
+// missing, all of them durable.
+func MakeDirs(name string) error {
+	name = filepath.Clean(name)
+	if i, err := os.Stat(name); err == nil && i.IsDir() {
+		return nil
+	}
+	parent := filepath.Dir(name)
+	if parent != name {
+		if err := MakeDirs(parent); err != nil {
+			return err
+		}
+	}
+	// Somebody else may be making it too; that one may not have synced it yet.
+	if err := os.Mkdir(name, 0o755); err != nil {
+		if i, serr := os.Stat(name); serr != nil || !i.IsDir() {
+			return err
+		}
+	}
+	return OS{}.SyncDir(parent)
 }
 
 type osFile struct {

@@ -1,0 +1,317 @@
+package controller
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"ponor/internal/powerloss"
+)
+
+var (
+	powerSeeds = flag.Int("powerloss.seeds", 300, "how many power cuts each test makes")
+	powerSeed  = flag.Uint64("powerloss.seed", 1, "seed of the first power cut")
+)
+
+// storeState is what the Raft stores must hold.
+type storeState struct {
+	term, votedIn uint64
+	vote          string
+	logs          map[uint64]uint64 // term by index
+	snapshot      uint64            // index of the newest
+}
+
+func (s storeState) first() uint64 { return slices.Min(slices.Collect(maps.Keys(s.logs))) }
+func (s storeState) last() uint64  { return slices.Max(slices.Collect(maps.Keys(s.logs))) }
+
+func (s storeState) String() string {
+	span := "none"
+	if len(s.logs) > 0 {
+		span = fmt.Sprintf("%d..%d", s.first(), s.last())
+	}
+	return fmt.Sprintf("term %d, voted for %q in %d, logs %s, snapshot %d", s.term, s.vote, s.votedIn, span, s.snapshot)
+}
+
+func (s storeState) equal(o storeState) bool {
+	return s.term == o.term && s.votedIn == o.votedIn && s.vote == o.vote && s.snapshot == o.snapshot && maps.Equal(s.logs, o.logs)
+}
+
+// storeStep is one call of a store, as Raft makes them: do makes it, then is
+// what it means.
+type storeStep struct {
+	do   func(stores) error
+	then func(*storeState)
+}
+
+// stores are a voter's, open.
+type stores struct {
+	logs   raft.LogStore
+	stable raft.StableStore
+	snaps  raft.SnapshotStore
+	close  func()
+}
+
+func openVoterStores(t *testing.T, path string) (stores, error) {
+	d, err := openDataDir(path, 1)
+	if err != nil {
+		return stores{}, err
+	}
+	v := &voter{}
+	end := func() { v.closeStores(); d.close() }
+	s := stores{close: end}
+	s.logs, s.stable, s.snaps, err = v.openStores(Config{DataDir: path, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		end()
+	}
+	return s, err
+}
+
+// storeSteps is a life of a voter: a pure function of its seed, so that process
+// and test agree on it.
+func storeSteps(seed uint64) []storeStep {
+	rng := rand.New(rand.NewPCG(seed, 5))
+	now := storeState{logs: map[uint64]uint64{}}
+	var steps []storeStep
+	add := func(do func(stores) error, then func(*storeState)) {
+		then(&now)
+		steps = append(steps, storeStep{do, then})
+	}
+	next := uint64(1)
+	for range 120 {
+		switch n := rng.IntN(100); {
+		case n < 12 || now.term == 0:
+			stepTerm(add, now.term+1+uint64(rng.IntN(2)), fmt.Sprint("server ", rng.IntN(5)))
+		case n < 18 && len(now.logs) > 4:
+			// A new leader's log differs from ours at the end.
+			cut, last := next-1-uint64(rng.IntN(3)), next-1
+			add(func(s stores) error { return s.logs.DeleteRange(cut, last) }, func(s *storeState) {
+				maps.DeleteFunc(s.logs, func(i, _ uint64) bool { return i >= cut })
+			})
+			next = cut
+		case n < 28 && next > 5 && next-1 > now.snapshot:
+			stepSnapshot(add, next-1, now.logs[next-1], rng.IntN(20000))
+			if first, keep := now.first(), max(next, 8)-8; first < keep {
+				add(func(s stores) error { return s.logs.DeleteRange(first, keep) }, func(s *storeState) {
+					maps.DeleteFunc(s.logs, func(i, _ uint64) bool { return i <= keep })
+				})
+			}
+		default:
+			var batch []*raft.Log
+			for range 1 + rng.IntN(6) {
+				batch = append(batch, &raft.Log{Index: next, Term: now.term, Data: payload(next, now.term)})
+				next++
+			}
+			add(func(s stores) error { return s.logs.StoreLogs(batch) }, func(s *storeState) {
+				for _, l := range batch {
+					s.logs[l.Index] = l.Term
+				}
+			})
+		}
+	}
+	return steps
+}
+
+// stepTerm votes in a new term, in Raft's order and with its keys.
+func stepTerm(add func(func(stores) error, func(*storeState)), term uint64, vote string) {
+	add(func(s stores) error { return s.stable.SetUint64([]byte("CurrentTerm"), term) }, func(s *storeState) { s.term = term })
+	add(func(s stores) error { return s.stable.SetUint64([]byte("LastVoteTerm"), term) }, func(s *storeState) { s.votedIn = term })
+	add(func(s stores) error { return s.stable.Set([]byte("LastVoteCand"), []byte(vote)) }, func(s *storeState) { s.vote = vote })
+}
+
+func stepSnapshot(add func(func(stores) error, func(*storeState)), index, term uint64, size int) {
+	add(func(s stores) error {
+		_, trans := raft.NewInmemTransport("")
+		sink, err := s.snaps.Create(1, index, term, raft.Configuration{}, 0, trans)
+		if err != nil {
+			return err
+		}
+		if _, err := sink.Write(bytes.Repeat(payload(index, term)[:8], size)); err != nil {
+			return err
+		}
+		return sink.Close()
+	}, func(s *storeState) { s.snapshot = index })
+}
+
+func payload(index, term uint64) []byte {
+	b := binary.BigEndian.AppendUint64(nil, index<<16|term)
+	return bytes.Repeat(b, 1+int(index*7%120))
+}
+
+// readStores opens the stores in path and reads all there is.
+func readStores(t *testing.T, path string) (storeState, error) {
+	got := storeState{logs: map[uint64]uint64{}}
+	s, err := openVoterStores(t, path)
+	if err != nil {
+		return got, err
+	}
+	defer s.close()
+	number := func(key string) uint64 {
+		n, err := s.stable.GetUint64([]byte(key))
+		if err != nil && err.Error() != "not found" {
+			t.Error(err)
+		}
+		return n
+	}
+	got.term, got.votedIn = number("CurrentTerm"), number("LastVoteTerm")
+	vote, _ := s.stable.Get([]byte("LastVoteCand"))
+	got.vote = string(vote)
+	first, err := s.logs.FirstIndex()
+	if err != nil {
+		return got, err
+	}
+	last, err := s.logs.LastIndex()
+	if err != nil {
+		return got, err
+	}
+	for i := first; i <= last && last > 0; i++ {
+		var l raft.Log
+		if err := s.logs.GetLog(i, &l); err != nil {
+			return got, fmt.Errorf("read log %d: %w", i, err)
+		}
+		if l.Index != i || !bytes.Equal(l.Data, payload(i, l.Term)) {
+			return got, fmt.Errorf("log %d is damaged", i)
+		}
+		got.logs[i] = l.Term
+	}
+	got.snapshot, err = readSnapshots(s.snaps)
+	return got, err
+}
+
+// readSnapshots returns the index of the one that Raft would start from.
+func readSnapshots(snaps raft.SnapshotStore) (uint64, error) {
+	list, err := snaps.List()
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range list {
+		_, r, err := snaps.Open(m.ID)
+		if err != nil {
+			continue // Raft tries the next
+		}
+		b, err := io.ReadAll(r)
+		r.Close()
+		if err != nil || !bytes.Equal(b, bytes.Repeat(payload(m.Index, m.Term)[:8], len(b)/8)) {
+			return 0, fmt.Errorf("snapshot %s is damaged: %w", m.ID, err)
+		}
+		return m.Index, nil
+	}
+	if len(list) > 0 {
+		return 0, fmt.Errorf("none of %d snapshots can be read", len(list))
+	}
+	return 0, nil
+}
+
+// runStores is the process that is cut off: it makes every step, from the one
+// that Arg says, and marks where it is.
+func runStores(t *testing.T, c *powerloss.Process) {
+	var seed uint64
+	var from int
+	if _, err := fmt.Sscan(c.Arg, &seed, &from); err != nil {
+		t.Fatal(err)
+	}
+	s, err := openVoterStores(t, storesIn(c.Dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range storeSteps(seed)[from:] {
+		if i%50 == 49 {
+			s.close()
+			if s, err = openVoterStores(t, storesIn(c.Dir)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.Mark("%d begins", from+i)
+		if err := step.do(s); err != nil {
+			t.Fatal(err)
+		}
+		c.Mark("%d done", from+i)
+	}
+	s.close()
+}
+
+func storesIn(dir string) string { return filepath.Join(dir, "node", "controller") }
+
+// checkStores compares what a crash left with what was done: done steps all,
+// and the one that had begun or not. It returns how many there are.
+func checkStores(t *testing.T, c *powerloss.Crash, dir string, steps []storeStep, done int) (int, error) {
+	begun := done
+	for _, m := range c.Marks {
+		var i int
+		if _, err := fmt.Sscan(m, &i); err != nil {
+			t.Error(err)
+		}
+		begun = i + 1
+		if strings.HasSuffix(m, "done") {
+			done = i + 1
+		}
+	}
+	want := storeState{logs: map[uint64]uint64{}}
+	for _, s := range steps[:done] {
+		s.then(&want)
+	}
+	got, err := readStores(t, storesIn(dir))
+	if err != nil {
+		return 0, err
+	}
+	if got.equal(want) {
+		return done, nil
+	}
+	was := want.String()
+	for _, s := range steps[done:begun] {
+		s.then(&want)
+	}
+	if begun > done && got.equal(want) {
+		return begun, nil
+	}
+	return 0, fmt.Errorf("after %d steps (%d begun) there is %v, want %s", done, begun, got, was)
+}
+
+// A voter's stores after a power cut hold exactly what was done before it, and
+// go on from there into the next one.
+func TestRaftStoresSurvivePowerLoss(t *testing.T) {
+	if c := powerloss.Child(t); c != nil {
+		runStores(t, c)
+		return
+	}
+	const lives = 3
+	crashes := 0
+	for life := range uint64(lives) {
+		steps, dir, done := storeSteps(life), powerloss.Scratch(t), 0
+		for generation := 0; generation < 3 && done < len(steps); generation++ {
+			r := powerloss.Record(t, dir, fmt.Sprint(life, " ", done))
+			n := *powerSeeds/(3*lives) + 1
+			nextDir, nextDone := "", done
+			keep := n / 2
+			for c, err := range r.Crashes(*powerSeed+uint64(crashes), n) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				left := powerloss.Scratch(t)
+				if err := c.Write(left); err != nil {
+					t.Fatal(err)
+				}
+				had, err := checkStores(t, c, left, steps, done)
+				if err != nil {
+					t.Fatalf("life %d, generation %d: %v\n%v", life, generation, err, c)
+				}
+				if keep--; keep == 0 {
+					nextDir, nextDone = left, had
+				}
+				crashes++
+			}
+			dir, done = nextDir, nextDone
+		}
+	}
+	t.Logf("%d power cuts under a voter's stores", crashes)
+}
