@@ -72,6 +72,15 @@ func demoPort(ctx context.Context, want int) (string, error) {
 	return "", errors.New("find a free port on 127.0.0.1")
 }
 
+// demoMetrics listens for metrics of one node.
+func demoMetrics(ctx context.Context, node int) (net.Listener, error) {
+	addr, err := demoPort(ctx, 9291+node)
+	if err != nil {
+		return nil, err
+	}
+	return listenMetrics(ctx, addr)
+}
+
 // demoAddresses chooses the addresses of a demo: first those for clients, then
 // those of the quorum. A demo that was started in dir before keeps its own,
 // because the quorum remembers its members by them.
@@ -140,12 +149,20 @@ func runDemo(ctx context.Context, dir string, temporary bool, out io.Writer, log
 	defer wg.Wait()
 	defer cancel()
 	errs := make(chan error, demoNodes)
+	var scrape []string
 	var nodes []*process.Node
 	for _, set := range list {
-		n, err := newNode(ctx, set, bucket, log.With("node", set.NodeID), new(slog.LevelVar))
+		log := log.With("node", set.NodeID)
+		n, err := newNode(ctx, set, bucket, log, new(slog.LevelVar))
 		if err != nil {
 			return err
 		}
+		metrics, err := demoMetrics(ctx, int(set.NodeID))
+		if err != nil {
+			return err
+		}
+		scrape = append(scrape, metrics.Addr().String())
+		defer serveMetrics(metrics, n, log)()
 		nodes = append(nodes, n)
 		wg.Go(func() { errs <- n.Run(ctx) })
 	}
@@ -158,7 +175,7 @@ func runDemo(ctx context.Context, dir string, temporary bool, out io.Writer, log
 			return nil
 		}
 	}
-	demoWelcome(out, list, dir, temporary, time.Since(begin))
+	demoWelcome(out, list, scrape, dir, temporary, time.Since(begin))
 	select {
 	case err := <-errs:
 		return err
@@ -168,7 +185,7 @@ func runDemo(ctx context.Context, dir string, temporary bool, out io.Writer, log
 }
 
 // demoWelcome says where the cluster is and what to try.
-func demoWelcome(out io.Writer, list []settings, dir string, temporary bool, took time.Duration) {
+func demoWelcome(out io.Writer, list []settings, scrape []string, dir string, temporary bool, took time.Duration) {
 	ponor, err := os.Executable()
 	if err != nil {
 		ponor = "ponor"
@@ -194,6 +211,7 @@ func demoWelcome(out io.Writer, list []settings, dir string, temporary bool, too
 	_, _ = fmt.Fprintf(out, `Ponor: three nodes in three zones, ready in %.1f s
   Kafka address  %s
   store          %s (%s)
+  metrics        http://%[8]s/metrics
 
 Try, in another terminal:
   %[5]s topic create greetings --partitions 3%[6]s
@@ -205,7 +223,7 @@ Try, in another terminal:
   kafka-console-consumer.sh --bootstrap-server %[7]s --topic greetings --partition 0 --offset earliest
 
 Ctrl-C ends it.
-`, took.Seconds(), strings.Join(addrs, ","), list[0].Store, keep, ponor, flag, boot)
+`, took.Seconds(), strings.Join(addrs, ","), list[0].Store, keep, ponor, flag, boot, strings.Join(scrape, "/metrics http://"))
 	if boot != defaultBootstrap {
 		_, _ = fmt.Fprintf(out, "Port 9092 was busy, so the addresses differ from the usual ones.\n")
 	}

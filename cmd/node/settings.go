@@ -37,6 +37,7 @@ type settings struct {
 	DefaultPartitions int32
 	LogLevel          string
 	LogFormat         string
+	MetricsListen     string
 	DebugListen       string
 }
 
@@ -72,6 +73,7 @@ func settingsTable() []setting {
 		{"default-partitions", "1", "partitions of a topic created without a count (Kafka's num.partitions)", setInt32(func(s *settings) *int32 { return &s.DefaultPartitions }, 1)},
 		{"log-level", "info", "debug, info, warn or error", setString(func(s *settings) *string { return &s.LogLevel })},
 		{"log-format", "auto", "text, json, or auto: text on a terminal, else json", setString(func(s *settings) *string { return &s.LogFormat })},
+		{"metrics-listen", "", "address for Prometheus (/metrics) and for probes (/healthz, /readyz), such as 127.0.0.1:9292; empty: none", setString(func(s *settings) *string { return &s.MetricsListen })},
 		{"debug-listen", "", "address for profiles in the form of Go's net/http/pprof, such as 127.0.0.1:6060; empty: none. Let only operators reach it", setString(func(s *settings) *string { return &s.DebugListen })},
 	}
 }

@@ -44,6 +44,10 @@ SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 			return err
 		}
 		defer stopDebug()
+		metrics, err := listenMetrics(cmd.Context(), set.MetricsListen)
+		if err != nil {
+			return err
+		}
 		bucket, err := openStore(cmd.Context(), set.Store, fmt.Sprint("node-", set.NodeID), log)
 		if err != nil {
 			return err
@@ -53,6 +57,7 @@ SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 		if err != nil {
 			return err
 		}
+		defer serveMetrics(metrics, n, log)()
 		err = n.Run(cmd.Context())
 		if err == nil {
 			log.Info("stopped")

@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 
 	"ponor/commitlog"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/wal"
 )
 
@@ -30,7 +31,7 @@ func (b *slotBodies) chunk(ctx context.Context, slot *wal.Slot, i int) ([][]byte
 			end := index.Chunks[len(index.Chunks)-1]
 			b.body = make([]byte, end.Pos+end.Len)
 			key := wal.SlotKey(b.e.prefix, b.e.cfg.Incarnation, slot.Seq())
-			n, err := b.e.cfg.Bucket.GetRange(ctx, key, 0, b.body)
+			n, err := b.e.bucket(objstore.ReasonPack).GetRange(ctx, key, 0, b.body)
 			if err != nil {
 				b.last = nil
 				return nil, fmt.Errorf("read back slot %d: %w", slot.Seq(), storeError(err))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"ponor/commitlog"
@@ -119,7 +120,7 @@ func (e *Engine) settle(ctx context.Context, offered bool, objects ...string) {
 	if len(garbage) == 0 {
 		return
 	}
-	if err := e.cfg.Bucket.Delete(ctx, garbage...); err != nil {
+	if err := e.bucket(objstore.ReasonPack).Delete(ctx, garbage...); err != nil {
 		e.cfg.Logger.Info("garbage is left to the sweep", "object", garbage[0], "err", err)
 	}
 }
@@ -133,8 +134,12 @@ var errNameTaken = errors.New("object name is taken")
 // caller, nor ErrUndurable, after which the store's word is worth nothing until a
 // new process has looked: that ends the incarnation, as it does in the WAL.
 func (e *Engine) upload(ctx context.Context, object string, body objstore.Body) error {
+	reason := objstore.ReasonPack
+	if strings.HasPrefix(object, string(metadata.IndexObject)+"/") {
+		reason = objstore.ReasonIndex
+	}
 	for attempt, wait := 0, e.cfg.RetryMin; ; attempt, wait = attempt+1, min(2*wait, e.cfg.RetryMax) {
-		err := e.cfg.Bucket.PutNew(ctx, e.prefix+"/"+object, body)
+		err := e.bucket(reason).PutNew(ctx, e.prefix+"/"+object, body)
 		switch {
 		case err == nil, errors.Is(err, objstore.ErrExists) && attempt > 0:
 			return nil

@@ -10,6 +10,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/metadata"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/stream"
 	"ponor/sharedlog/wal"
 )
@@ -86,7 +87,7 @@ func New(cfg Config) (*Engine, error) {
 	}
 	var err error
 	e.wal, err = wal.New(wal.Config{
-		Bucket: cfg.Bucket, Prefix: e.prefix, ClusterID: e.clusterID, Generation: e.gen, Incarnation: cfg.Incarnation,
+		Bucket: objstore.For(cfg.Bucket, objstore.ReasonWAL), Prefix: e.prefix, ClusterID: e.clusterID, Generation: e.gen, Incarnation: cfg.Incarnation,
 		Budget: cfg.Budget, CacheBytes: cfg.CacheBytes, MaxObject: cfg.MaxObject, MaxInflight: cfg.MaxInflight,
 		Gather: cfg.Gather, Linger: cfg.Linger, Rand: cfg.Rand, Logger: cfg.Logger,
 		OnDurable: e.onDurable, OnFenced: e.fence,
@@ -99,6 +100,9 @@ func New(cfg Config) (*Engine, error) {
 	e.proof.turn = make(chan struct{}, 1)
 	return e, nil
 }
+
+// bucket is the store for requests of one reason.
+func (e *Engine) bucket(r objstore.Reason) objstore.Bucket { return objstore.For(e.cfg.Bucket, r) }
 
 func prefix(cluster string, generation uint64) string {
 	return fmt.Sprintf("%s/%d", cluster, generation)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ponor/metadata"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/wal"
 )
 
@@ -67,7 +68,7 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 		s.detach(nil)
 	}
 	e.forgetEvicted()
-	if err := e.cfg.Bucket.Delete(ctx, keys...); err != nil && ctx.Err() == nil {
+	if err := e.bucket(objstore.ReasonPack).Delete(ctx, keys...); err != nil && ctx.Err() == nil {
 		e.cfg.Logger.Info("trimmed slots are left to the sweep", "object", keys[0], "err", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/metadata"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/segment"
 	"ponor/sharedlog/wal"
 )
@@ -122,7 +123,7 @@ func (e *Engine) slotIndex(ctx context.Context, n metadata.ObjectName) (*wal.Ind
 		if !ok {
 			return nil, 0, fmt.Errorf("incarnation of %s is unknown: %w", n, commitlog.ErrCorrupt)
 		}
-		_, index, err := wal.ReadIndex(ctx, e.cfg.Bucket, prefix(e.clusterID, wl.Generation), n.Creator, n.Number)
+		_, index, err := wal.ReadIndex(ctx, e.bucket(objstore.ReasonRecovery), prefix(e.clusterID, wl.Generation), n.Creator, n.Number)
 		return &index, int64(len(index.Chunks)) * 300, err
 	})
 	if err != nil {

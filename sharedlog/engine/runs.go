@@ -8,6 +8,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/metadata"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/segment"
 )
 
@@ -107,7 +108,7 @@ func (r *reader) loadRun(ctx context.Context, id commitlog.StreamID, e segment.E
 // scanRun reads WAL data whole, because there is no sparse index to read a part
 // by, and keeps the pages.
 func (r *reader) scanRun(ctx context.Context, e segment.Entry) (*runIndex, error) {
-	body, err := r.load(ctx, e.Object, e.Position, e.Length)
+	body, err := r.load(ctx, objstore.ReasonRead, e.Object, e.Position, e.Length)
 	if err != nil {
 		return nil, err
 	}
@@ -175,7 +176,7 @@ func (r *reader) page(ctx context.Context, x *runIndex, p, window int) ([]byte, 
 		total += x.pages[last].bytes
 		last++
 	}
-	buf, err := r.load(ctx, x.object, x.entry.Position+x.pages[p].position, total)
+	buf, err := r.load(ctx, objstore.ReasonRead, x.object, x.entry.Position+x.pages[p].position, total)
 	if n := int64(len(buf)); err == nil && n < total {
 		err = &badObject{x.object, x.entry.Position, fmt.Errorf("object ends %d bytes early: %w", total-n, commitlog.ErrCorrupt)}
 	}

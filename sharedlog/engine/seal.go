@@ -9,6 +9,7 @@ import (
 	"ponor/commitlog"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/segment"
 	"ponor/sharedlog/wal"
 )
@@ -25,7 +26,7 @@ func (e *Engine) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, 
 	}
 	pre := prefix(e.clusterID, w.Generation)
 	sealed, err := wal.Seal(ctx, wal.SealConfig{
-		Bucket: e.cfg.Bucket, Prefix: pre, ClusterID: e.clusterID, Generation: w.Generation,
+		Bucket: e.bucket(objstore.ReasonRecovery), Prefix: pre, ClusterID: e.clusterID, Generation: w.Generation,
 		Incarnation: w.Incarnation, By: e.cfg.Incarnation, Trim: w.Trim, MaxInflight: e.cfg.MaxInflight,
 		Rand: e.cfg.Rand, Logger: e.cfg.Logger,
 	})
@@ -33,7 +34,7 @@ func (e *Engine) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, 
 		return nil, fmt.Errorf("seal WAL of %s: %w", w.Incarnation, err)
 	}
 	// Dir stores: a sealer may count a slot that only the page cache has.
-	if err := e.cfg.Bucket.Settle(ctx, wal.SlotPrefix(pre, w.Incarnation)); err != nil {
+	if err := e.bucket(objstore.ReasonRecovery).Settle(ctx, wal.SlotPrefix(pre, w.Incarnation)); err != nil {
 		return nil, fmt.Errorf("settle WAL of %s: %w", w.Incarnation, storeError(err))
 	}
 	sections, err := e.recovery(w.Incarnation, sealed.Slots)

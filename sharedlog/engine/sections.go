@@ -6,6 +6,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/metadata"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/segment"
 	"ponor/sharedlog/wal"
 )
@@ -84,7 +85,7 @@ func (r *reader) info(ctx context.Context, object string) (*objectInfo, error) {
 
 func (r *reader) loadInfo(ctx context.Context, object string) (*objectInfo, error) {
 	buf := make([]byte, tailBytes)
-	n, size, err := r.e.cfg.Bucket.GetTail(ctx, r.e.key(object), buf)
+	n, size, err := r.e.bucket(objstore.ReasonIndex).GetTail(ctx, r.e.key(object), buf)
 	if err != nil {
 		return nil, &badObject{object, 0, storeError(err)}
 	}
@@ -131,7 +132,7 @@ func (r *reader) bytes(ctx context.Context, object string, info *objectInfo, pos
 	for at := pos; at < pos+n; {
 		page := at / rawPageBytes
 		v, err := r.cache.get(ctx, cacheKey{object: object, position: page, kind: cacheRaw}, func(ctx context.Context) (any, int64, error) {
-			b, err := r.load(ctx, object, page*rawPageBytes, rawPageBytes)
+			b, err := r.load(ctx, objstore.ReasonIndex, object, page*rawPageBytes, rawPageBytes)
 			return b, int64(len(b)), err
 		})
 		if err != nil {
@@ -154,17 +155,17 @@ const maxSection = 512 << 20
 
 // get is one read from the store within the concurrency of cold reads.
 func (r *reader) get(ctx context.Context, object string, pos int64, dst []byte) (int, error) {
-	b, err := r.within(ctx, object, pos, func() []byte { return dst })
+	b, err := r.within(ctx, objstore.ReasonRead, object, pos, func() []byte { return dst })
 	return len(b), err
 }
 
 // load is get into new memory, which is taken only once it is this read's turn:
 // a thousand readers that wait for a slow store hold no buffers.
-func (r *reader) load(ctx context.Context, object string, pos, want int64) ([]byte, error) {
-	return r.within(ctx, object, pos, func() []byte { return make([]byte, want) })
+func (r *reader) load(ctx context.Context, why objstore.Reason, object string, pos, want int64) ([]byte, error) {
+	return r.within(ctx, why, object, pos, func() []byte { return make([]byte, want) })
 }
 
-func (r *reader) within(ctx context.Context, object string, pos int64, buffer func() []byte) ([]byte, error) {
+func (r *reader) within(ctx context.Context, why objstore.Reason, object string, pos int64, buffer func() []byte) ([]byte, error) {
 	select {
 	case r.sem <- struct{}{}:
 	case <-ctx.Done():
@@ -172,7 +173,7 @@ func (r *reader) within(ctx context.Context, object string, pos int64, buffer fu
 	}
 	defer func() { <-r.sem }()
 	buf := buffer()
-	n, err := r.e.cfg.Bucket.GetRange(ctx, r.e.key(object), pos, buf)
+	n, err := r.e.bucket(why).GetRange(ctx, r.e.key(object), pos, buf)
 	if err != nil {
 		return nil, &badObject{object, pos, storeError(err)}
 	}

@@ -79,7 +79,7 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 	}
 	e.cfg.Logger.Info("sweeping garbage", "broker", e.cfg.Incarnation.String(), "objects", len(keys), "object", keys[0])
 	for part := range slices.Chunk(keys, 500) {
-		if err := e.cfg.Bucket.Delete(ctx, part...); err != nil {
+		if err := e.bucket(objstore.ReasonSweep).Delete(ctx, part...); err != nil {
 			return 0, fmt.Errorf("delete garbage: %w", err)
 		}
 	}
@@ -132,7 +132,7 @@ func (e *Engine) list(ctx context.Context) ([]string, error) {
 	}
 	var found []string
 	for _, p := range prefixes {
-		err := e.cfg.Bucket.List(ctx, p, "", func(i objstore.Info) error {
+		err := e.bucket(objstore.ReasonSweep).List(ctx, p, "", func(i objstore.Info) error {
 			found = append(found, i.Key)
 			return nil
 		})

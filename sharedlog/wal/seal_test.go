@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -100,14 +101,14 @@ func TestSealPutsAFenceAfterTheData(t *testing.T) {
 func TestSealingALongWALTakesFewReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _ := written(t, 256, nil)
-		c := counted.New(r.mem, nil)
+		c := counted.New(r.mem)
 		got, err := wal.Seal(t.Context(), sealConfig(c))
 		if err != nil || got.End != 256 {
 			t.Fatalf("sealed at %d, %v", got.End, err)
 		}
 		// 8 repeaters, and per repeater at most the window that it did not know
 		// to be durable.
-		if n := c.Total("gettail").Requests; n > 8+8*2 {
+		if n := c.Total(counted.GetTail).Requests; n > 8+8*2 {
 			t.Errorf("%d reads for 256 slots", n)
 		}
 	})
@@ -282,6 +283,57 @@ func TestSlot5NoDecisionRestsOnAListingOrAMissingRead(t *testing.T) {
 	})
 }
 
+// A slot that exists and is not found is read until it is: taken for the end, it
+// would cost what was acknowledged in it (slot-5).
+func TestSlot5AReadThatFindsNothingDecidesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := written(t, 3, nil)
+		blind := fault.New(r.mem, 1)
+		blind.Add(fault.Rule{Ops: []fault.Op{fault.GetTail}, Before: objstore.ErrNotFound, Times: 2})
+		got, err := wal.Seal(t.Context(), sealConfig(lagging{blind}))
+		if err != nil || got.End != 3 {
+			t.Errorf("sealed at %d, %v, want 3", got.End, err)
+		}
+	})
+}
+
+// What is damaged where the fence should go is no end, also if no listing showed
+// it before (slot-5).
+func TestSlot5DamageThatNoListingShowsStopsSealing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := mem.New()
+		if err := b.PutNew(t.Context(), wal.SlotKey(prefix, inc, 0), objstore.BytesBody(make([]byte, 500))); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := wal.Seal(t.Context(), sealConfig(lagging{b})); !errors.Is(err, commitlog.ErrCorrupt) {
+			t.Errorf("sealed at %d, %v, want ErrCorrupt", got.End, err)
+		}
+	})
+}
+
+// A repeated index says what its slot would hold, not that it is there: a writer
+// repeats what it has sent off (slot-5).
+func TestSlot5ARepeatedIndexIsNotItsSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *wal.Config) { c.MaxObject, c.MaxInflight = 1000, 4 })
+		r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/0/00000000000000000030", Before: errStore})
+		for range 32 {
+			r.append(1, 800)
+		}
+		r.w.Seal()
+		synctest.Wait()
+		if _, _, repeated, _ := object(t, r.mem, 31); len(repeated) == 0 || repeated[len(repeated)-1].Seq != 30 {
+			t.Fatal("slot 31 does not repeat the index of slot 30")
+		}
+		got, err := wal.Seal(t.Context(), sealConfig(r.mem))
+		if err != nil || got.End != 30 {
+			t.Errorf("sealed at %d, %v, want 30", got.End, err)
+		}
+		r.faults.Clear()
+		r.close()
+	})
+}
+
 // lagging lists nothing.
 type lagging struct{ objstore.Bucket }
 
@@ -352,6 +404,12 @@ func TestTwoLostRacesFenceAheadAndCloseUpward(t *testing.T) {
 			t.Errorf("sealed at %d, want 3; puts %v", got.End, r.log)
 		}
 		fenceAt(t, r, 3)
+		// seal-1: the one ahead comes first, or a writer that is always faster would
+		// never be stopped.
+		ahead, upward := slices.Index(r.log, wal.SlotKey(prefix, inc, 3)), slices.Index(r.log, wal.SlotKey(prefix, inc, 2))
+		if ahead < 0 || ahead > upward {
+			t.Errorf("no fence ahead after two lost races; puts %v", r.log)
+		}
 	})
 }
 

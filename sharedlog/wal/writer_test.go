@@ -285,7 +285,7 @@ func TestCloseGivesUpWithItsContext(t *testing.T) {
 }
 
 func TestAWriterThatNeverRanCloses(t *testing.T) {
-	w, err := wal.New(wal.Config{Bucket: fault.New(counted.New(nil2{}, nil), 1), Prefix: prefix, Incarnation: inc})
+	w, err := wal.New(wal.Config{Bucket: fault.New(counted.New(nil2{}), 1), Prefix: prefix, Incarnation: inc})
 	if err != nil {
 		t.Fatal(err)
 	}

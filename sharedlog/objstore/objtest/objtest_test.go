@@ -18,7 +18,7 @@ func TestMem(t *testing.T) {
 
 func TestDecorators(t *testing.T) {
 	objtest.Run(t, objtest.Options{Rounds: 10, Open: func(*testing.T) objstore.Bucket {
-		return counted.New(fault.New(mem.New(), 1), nil)
+		return counted.New(fault.New(mem.New(), 1))
 	}})
 }
 
