@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -62,15 +63,15 @@ type stores struct {
 	close  func()
 }
 
-func openVoterStores(t *testing.T, path string) (stores, error) {
-	d, err := openDataDir(path, 1)
+func openVoterStores(dir string) (stores, error) {
+	d, err := openDataDir(dir, 1)
 	if err != nil {
 		return stores{}, err
 	}
 	v := &voter{}
 	end := func() { v.closeStores(); d.close() }
 	s := stores{close: end}
-	s.logs, s.stable, s.snaps, err = v.openStores(Config{DataDir: path, Logger: slog.New(slog.DiscardHandler)})
+	s.logs, s.stable, s.snaps, err = v.openStores(Config{DataDir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		end()
 	}
@@ -148,10 +149,10 @@ func payload(index, term uint64) []byte {
 	return bytes.Repeat(b, 1+int(index*7%120))
 }
 
-// readStores opens the stores in path and reads all there is.
-func readStores(t *testing.T, path string) (storeState, error) {
+// readStores opens the stores in a directory and reads all there is.
+func readStores(t *testing.T, dir string) (storeState, error) {
 	got := storeState{logs: map[uint64]uint64{}}
-	s, err := openVoterStores(t, path)
+	s, err := openVoterStores(dir)
 	if err != nil {
 		return got, err
 	}
@@ -212,22 +213,22 @@ func readSnapshots(snaps raft.SnapshotStore) (uint64, error) {
 	return 0, nil
 }
 
-// runStores is the process that is cut off: it makes every step, from the one
-// that Arg says, and marks where it is.
+// runStores is the process that is cut off: Arg is the seed of the steps, the
+// first to make and the first not to. It marks where it is.
 func runStores(t *testing.T, c *powerloss.Process) {
 	var seed uint64
-	var from int
-	if _, err := fmt.Sscan(c.Arg, &seed, &from); err != nil {
+	var from, to int
+	if _, err := fmt.Sscan(c.Arg, &seed, &from, &to); err != nil {
 		t.Fatal(err)
 	}
-	s, err := openVoterStores(t, storesIn(c.Dir))
+	s, err := openVoterStores(storesIn(c.Dir))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, step := range storeSteps(seed)[from:] {
+	for i, step := range storeSteps(seed)[from:to] {
 		if i%50 == 49 {
 			s.close()
-			if s, err = openVoterStores(t, storesIn(c.Dir)); err != nil {
+			if s, err = openVoterStores(storesIn(c.Dir)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -277,6 +278,30 @@ func checkStores(t *testing.T, c *powerloss.Crash, dir string, steps []storeStep
 	return 0, fmt.Errorf("after %d steps (%d begun) there is %v, want %s", done, begun, got, was)
 }
 
+// cutStores makes n power cuts in a recording of the steps from done on. It
+// returns a directory that one of them left, with the number of steps it holds,
+// and the first fault.
+func cutStores(t *testing.T, r *powerloss.Recording, steps []storeStep, done int, seed uint64, n int) (dir string, had int, err error) {
+	middle := n / 2
+	for c, err := range r.Crashes(seed, n) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := powerloss.Scratch(t)
+		if err := c.Write(left); err != nil {
+			t.Fatal(err)
+		}
+		now, err := checkStores(t, c, left, steps, done)
+		if err != nil {
+			return "", 0, fmt.Errorf("%w\n%v", err, c)
+		}
+		if middle--; middle == 0 {
+			dir, had = left, now
+		}
+	}
+	return dir, had, nil
+}
+
 // A voter's stores after a power cut hold exactly what was done before it, and
 // go on from there into the next one.
 func TestRaftStoresSurvivePowerLoss(t *testing.T) {
@@ -284,34 +309,58 @@ func TestRaftStoresSurvivePowerLoss(t *testing.T) {
 		runStores(t, c)
 		return
 	}
-	const lives = 3
+	const lives, generations = 3, 3
+	n := *powerSeeds/(lives*generations) + 1
 	crashes := 0
 	for life := range uint64(lives) {
 		steps, dir, done := storeSteps(life), powerloss.Scratch(t), 0
-		for generation := 0; generation < 3 && done < len(steps); generation++ {
-			r := powerloss.Record(t, dir, fmt.Sprint(life, " ", done))
-			n := *powerSeeds/(3*lives) + 1
-			nextDir, nextDone := "", done
-			keep := n / 2
-			for c, err := range r.Crashes(*powerSeed+uint64(crashes), n) {
-				if err != nil {
-					t.Fatal(err)
-				}
-				left := powerloss.Scratch(t)
-				if err := c.Write(left); err != nil {
-					t.Fatal(err)
-				}
-				had, err := checkStores(t, c, left, steps, done)
-				if err != nil {
-					t.Fatalf("life %d, generation %d: %v\n%v", life, generation, err, c)
-				}
-				if keep--; keep == 0 {
-					nextDir, nextDone = left, had
-				}
-				crashes++
+		for generation := 0; generation < generations && done < len(steps); generation++ {
+			r := powerloss.Record(t, dir, fmt.Sprint(life, " ", done, " ", len(steps)))
+			var err error
+			if dir, done, err = cutStores(t, r, steps, done, *powerSeed+uint64(crashes), n); err != nil {
+				t.Fatalf("life %d, generation %d: %v", life, generation, err)
 			}
-			dir, done = nextDir, nextDone
+			crashes += n
 		}
 	}
 	t.Logf("%d power cuts under a voter's stores", crashes)
+}
+
+// None of the syncs can be left out: without it, power cuts lose something.
+func TestPowerLossNoticesForgottenSyncs(t *testing.T) {
+	if c := powerloss.Child(t); c != nil {
+		runStores(t, c)
+		return
+	}
+	begins := powerloss.Record(t, powerloss.Scratch(t), "1 0 3")
+	snapshots := powerloss.Record(t, powerloss.Scratch(t), "1 0 35")
+	for _, f := range []struct {
+		what, pattern string
+		in            *powerloss.Recording
+		cuts          int
+	}{
+		{"of the log", "/node/controller/raft.db", begins, 1500},
+		{"of a new log", "/node/controller/raft.db.tmp", begins, 1500},
+		{"of the controller directory", "/node/controller", begins, 1500},
+		{"of its parent", "/node", begins, 1500},
+		{"of its grandparent", "/", begins, 1500},
+		{"of a snapshot", "/node/controller/snapshots/*/state.bin", snapshots, 400},
+		{"of a snapshot's description", "/node/controller/snapshots/*/meta.json", snapshots, 400},
+		{"of a snapshot's directory", "/node/controller/snapshots/*.tmp", snapshots, 400},
+		{"of the directory of all snapshots", "/node/controller/snapshots", snapshots, 400},
+	} {
+		forgetful, syncs := f.in.Omit(func(p string) bool {
+			ok, err := path.Match(f.pattern, p)
+			return ok && err == nil
+		})
+		if syncs == 0 {
+			t.Errorf("there is no sync %s", f.what)
+		}
+		if _, _, err := cutStores(t, forgetful, storeSteps(1), 0, 1, f.cuts); err == nil {
+			t.Errorf("%d power cuts do not show that the sync %s was forgotten", f.cuts, f.what)
+		} else {
+			first, _, _ := strings.Cut(err.Error(), "\n")
+			t.Logf("without the sync %s: %s", f.what, first)
+		}
+	}
 }

@@ -92,34 +92,29 @@ func (r *Recording) Marks() (marks []string) {
 	return marks
 }
 
-// Omit drops the n-th sync (from 0) of a file or directory whose path ends with
-// suffix, all of them if n is negative: the recording of a program that forgot
-// it. It returns how many were dropped.
-func (r *Recording) Omit(suffix string, n int) int {
+// Omit drops the syncs of files and directories with certain paths, as they were
+// opened: the recording of a program that forgot them. It returns how many those
+// are.
+func (r *Recording) Omit(forgotten func(path string) bool) (without *Recording, syncs int) {
+	without = &Recording{dirs: r.dirs, files: r.files}
 	paths := map[int]string{}
 	drop := map[int]bool{}
-	seen := 0
-	r.events = slices.DeleteFunc(slices.Clone(r.events), func(e event) bool {
+	for _, e := range r.events {
 		switch e.op {
 		case opOpen:
 			paths[e.fd] = e.path
 		case opDup:
 			paths[e.dup] = paths[e.fd]
 		case opSync:
-			if strings.HasSuffix(paths[e.fd], suffix) {
-				drop[e.sync] = n < 0 || n == seen
-				seen++
+			if forgotten(paths[e.fd]) {
+				drop[e.sync] = true
 			}
 		}
-		return drop[e.sync] && (e.op == opSync || e.op == opSynced)
-	})
-	dropped := 0
-	for _, d := range drop {
-		if d {
-			dropped++
+		if !drop[e.sync] { // 0 for all but syncs
+			without.events = append(without.events, e)
 		}
 	}
-	return dropped
+	return without, len(drop)
 }
 
 // Crash is one power cut.
