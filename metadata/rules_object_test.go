@@ -105,3 +105,24 @@ func TestObj1TrimmedSlotsAreUnreferenced(t *testing.T) {
 		}
 	}
 }
+
+// Between the Fence and Sealed a WAL's slots from the trim on are what recovery
+// reads: they are no garbage, although nothing points at them.
+func TestObj1SlotsOfAFencedWALWaitForRecovery(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.register(1, 1), w.register(2, 2)
+	s := w.topic("t", 1, a)
+	w.ok(w.as(a, commit(2, run(s[0], 0, seg(a, 0, 0, 10, 0)))))
+	w.ok(fence(a, b))
+	for n, want := range []metadata.Verdict{metadata.Unreferenced, metadata.Unreferenced, metadata.Pending, metadata.Pending} {
+		if got := w.img.Judge(name(metadata.WALSlot, a, uint64(n))); got != want {
+			t.Errorf("slot %d is %s, want %s", n, got, want)
+		}
+	}
+	w.ok(w.as(b, sealed(a, 3)))
+	for n, want := range []metadata.Verdict{2: metadata.Unreferenced, 3: metadata.Fence, 4: metadata.Unreferenced} {
+		if got := w.img.Judge(name(metadata.WALSlot, a, uint64(n))); n >= 2 && got != want {
+			t.Errorf("slot %d is %s, want %s once sealed", n, got, want)
+		}
+	}
+}

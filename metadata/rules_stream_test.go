@@ -254,3 +254,25 @@ func TestReplaceExtentsComparesBoundaries(t *testing.T) {
 		t.Fatalf("%d objects are referenced", n)
 	}
 }
+
+// Whoever is named owner has no say over the stream before the WAL of the last
+// one is sealed: it does not know yet where the stream ends.
+func TestSlot4AnOwnerThatMayNotOpenMayNotCommit(t *testing.T) {
+	w := newWorld(t)
+	a, b, c := w.register(1, 1), w.register(2, 2), w.register(3, 3)
+	s := w.topic("t", 1, a)
+	w.ok(w.as(a, commit(0, run(s[0], 0, slot(a, 0, 0, 10, 0)))))
+	w.ok(fence(a, c, assign(1, 0, b)))
+	for _, cmd := range []*pb{
+		commit(0, run(s[0], 1, seg(b, 0, 10, 20, 1))),
+		replace(s[0], 1, 0, 10, seg(b, 0, 0, 10, 0)),
+		trim(s[0], 1, 5),
+		flip(s[0], 1, 10, c),
+	} {
+		if err := w.no(metadata.ErrNotOpen, w.as(b, cmd)); !err.Alarm {
+			t.Errorf("%T: not an alarm", cmd.GetBody())
+		}
+	}
+	w.ok(w.as(c, sealed(a, 1)))
+	w.ok(w.as(b, commit(0, run(s[0], 1, seg(b, 0, 10, 20, 1)))))
+}

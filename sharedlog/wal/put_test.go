@@ -1,8 +1,10 @@
 package wal_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -132,7 +134,8 @@ func TestForeignContentIsAFenceAndIsReported(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, nil)
+				var log bytes.Buffer
+				r := newRig(t, func(c *wal.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 				if err := r.mem.PutNew(t.Context(), wal.SlotKey(prefix, inc, 0), objstore.BytesBody(content)); err != nil {
 					t.Fatal(err)
 				}
@@ -141,6 +144,9 @@ func TestForeignContentIsAFenceAndIsReported(t *testing.T) {
 					t.Errorf("commit: %v, want ErrFenced", err)
 				}
 				r.close()
+				if !strings.Contains(log.String(), "level=ERROR msg=\"WAL slot has foreign content\"") {
+					t.Errorf("not reported (put-4):\n%s", log.String())
+				}
 			})
 		})
 	}
@@ -166,6 +172,20 @@ func TestASlotThatExistsAndIsNeverFoundIsAFence(t *testing.T) {
 			t.Errorf("commit: %v, want ErrFenced", err)
 		}
 		r.close()
+	})
+}
+
+// put-3: a store that says "exists" and then "not found" may be about to show
+// what it has.
+func TestASlotThatExistsAndIsNotFoundOnceIsReadAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, After: errStore, Times: 1})
+		r.faults.Add(fault.Rule{Ops: []fault.Op{fault.GetRange}, Before: objstore.ErrNotFound, Times: 3})
+		all := []stored{r.append(1, 100)}
+		mustCommit(t, all...)
+		r.close()
+		find(t, r.mem, r.w.Durable(), all)
 	})
 }
 
@@ -317,6 +337,30 @@ func TestRetryProvesNoMoreThanTheFirstAttempt(t *testing.T) {
 		mustCommit(t, r.append(1, 100))
 		if p := r.w.Proven(); !p.Equal(at) {
 			t.Errorf("proven %v after the slot's first attempt began", p.Sub(at))
+		}
+		r.close()
+	})
+}
+
+// ans-2: a slot proves something once all lower ones are known to be ours.
+func TestASlotProvesNothingBeforeTheLowerOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(c *wal.Config) { c.MaxObject, c.MaxInflight = 1000, 4 })
+		hold := make(chan struct{})
+		r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/0/00000000000000000000", Hold: hold})
+		all := []stored{r.append(1, 800), r.append(1, 800)}
+		r.w.Seal()
+		synctest.Wait()
+		if _, err := r.mem.Head(t.Context(), wal.SlotKey(prefix, inc, 1)); err != nil {
+			t.Fatalf("the higher slot is not there: %v", err)
+		}
+		if p := r.w.Proven(); !p.IsZero() {
+			t.Errorf("proven at %v by a slot above one that may be a fence", p)
+		}
+		close(hold)
+		mustCommit(t, all...)
+		if r.w.Proven().IsZero() {
+			t.Error("two slots of our own prove nothing")
 		}
 		r.close()
 	})
