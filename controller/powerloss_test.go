@@ -183,9 +183,16 @@ func TestNodeSurvivesPowerLoss(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			synctest.Test(t, func(t *testing.T) { p.check(t, left) })
+			synctest.Test(t, func(t *testing.T) {
+				defer func() {
+					if t.Failed() {
+						t.Logf("generation %d, %v", generation, c)
+					}
+				}()
+				p.check(t, left)
+			})
 			if t.Failed() {
-				t.Fatalf("generation %d, %v", generation, c)
+				return
 			}
 			crashes++
 		}

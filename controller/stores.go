@@ -76,3 +76,31 @@ func (s snapshots) Create(version raft.SnapshotVersion, index, term uint64, conf
 	}
 	return sink, nil
 }
+
+// forgetHalfBootstrap undoes what a power cut between the two writes of
+// raft.BootstrapCluster leaves: term 1 and no configuration. Raft takes that for
+// a voter with a past, which never forms the quorum and waits for ever for
+// somebody else's. Nothing else leaves term 1 without a log: the first election of
+// a quorum is for term 2, so this voter has given no vote yet.
+func forgetHalfBootstrap(log *raftboltdb.BoltStore, snaps raft.SnapshotStore) error {
+	key := []byte("CurrentTerm") // Raft's name for it
+	term, err := log.GetUint64(key)
+	if errors.Is(err, raftboltdb.ErrKeyNotFound) || err == nil && term != 1 {
+		return nil
+	}
+	var last uint64
+	if err == nil {
+		last, err = log.LastIndex()
+	}
+	var list []*raft.SnapshotMeta
+	if err == nil {
+		list, err = snaps.List()
+	}
+	if err == nil && last == 0 && len(list) == 0 {
+		err = log.SetUint64(key, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("look for a bootstrap that was cut off: %w", err)
+	}
+	return nil
+}

@@ -113,6 +113,9 @@ func (v *voter) openStores(cfg Config) (raft.LogStore, raft.StableStore, raft.Sn
 	if err := syncDir(cfg.DataDir); err != nil {
 		return nil, nil, nil, fmt.Errorf("sync controller directory: %w", err)
 	}
+	if err := forgetHalfBootstrap(bolt, snaps); err != nil {
+		return nil, nil, nil, err
+	}
 	return bolt, bolt, snaps, nil
 }
 
