@@ -18,6 +18,7 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -30,7 +31,7 @@ import (
 // specialSince are the versions from which a negative timestamp has a meaning.
 var specialSince = map[int64]int16{-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
-func (b *Broker) listOffsets(ctx context.Context, _ call, req *kmsg.ListOffsetsRequest) kmsg.Response {
+func (b *Broker) listOffsets(ctx context.Context, c call, req *kmsg.ListOffsetsRequest) kmsg.Response {
 	resp := answer[*kmsg.ListOffsetsResponse](req)
 	img := b.image()
 	type key struct {
@@ -43,7 +44,7 @@ func (b *Broker) listOffsets(ctx context.Context, _ call, req *kmsg.ListOffsetsR
 			count[key{rt.Topic, rp.Partition}]++
 		}
 	}
-	look := offsetLookup{Broker: b, req: req, img: img, wait: patience{total: b.cfg.Park}}
+	look := offsetLookup{Broker: b, req: req, arrived: c.Received, img: img, wait: patience{total: b.cfg.Park}}
 	for _, rt := range req.Topics {
 		lt := kmsg.NewListOffsetsResponseTopic()
 		lt.Topic = rt.Topic
@@ -67,9 +68,10 @@ func (b *Broker) listOffsets(ctx context.Context, _ call, req *kmsg.ListOffsetsR
 // offsetLookup is the part of a request that applies to each partition.
 type offsetLookup struct {
 	*Broker
-	req  *kmsg.ListOffsetsRequest
-	img  *metadata.Image
-	wait patience
+	req     *kmsg.ListOffsetsRequest
+	arrived time.Time
+	img     *metadata.Image
+	wait    patience
 }
 
 func (l *offsetLookup) find(ctx context.Context, topic string, rp kmsg.ListOffsetsRequestTopicPartition, lp *kmsg.ListOffsetsResponseTopicPartition) error {
@@ -90,7 +92,7 @@ func (l *offsetLookup) find(ctx context.Context, topic string, rp kmsg.ListOffse
 	if req.IsolationLevel == 1 {
 		isolation = partition.ReadCommitted
 	}
-	found, err := part.OffsetFor(ctx, rp.Timestamp, isolation)
+	found, err := part.OffsetFor(ctx, l.arrived, rp.Timestamp, isolation)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,16 @@
 package broker_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"ponor/broker"
 	"ponor/internal/kbatch"
 	"ponor/metadata"
+	"ponor/partition"
 )
 
 func listOffsetsRequest(topic string, number int32, timestamp int64) *kmsg.ListOffsetsRequest {
@@ -143,5 +146,30 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 			is(t, "epoch", int64(p.LeaderEpoch), tc.wantEpoch)
 			is(t, "end", p.EndOffset, tc.wantEnd)
 		}
+	}
+}
+
+// TestOneProofForAllPartitionsOfARequest: a client that asks for the ends of ten
+// thousand partitions must not wait for ten thousand read barriers, and what was
+// proven before it asked does not count (ans-2).
+func TestOneProofForAllPartitionsOfARequest(t *testing.T) {
+	barriers := 0
+	c := newCluster(t, func(c *cluster, _ *broker.Config) {
+		c.host = &partition.Host{Proof: partition.NewBarrierProof(func(context.Context) (*metadata.Image, error) {
+			barriers++ // one connection: one at a time
+			return nil, nil
+		})}
+	})
+	c.topic("t", 100)
+	cl := c.dial()
+	for asked := 1; asked <= 2; asked++ {
+		req := listOffsetsRequest("t", 0, -1)
+		for n := int32(1); n < 100; n++ {
+			req.Topics[0].Partitions = append(req.Topics[0].Partitions, listOffsetsRequest("t", n, -1).Topics[0].Partitions[0])
+		}
+		for _, p := range ask[*kmsg.ListOffsetsResponse](cl, 11, req).Topics[0].Partitions {
+			isCode(t, "partition", p.ErrorCode, nil)
+		}
+		is(t, "barriers", barriers, asked)
 	}
 }

@@ -29,6 +29,7 @@ type cluster struct {
 	t     testing.TB
 	store *memlog.Store
 	media commitlog.Store // store, or a decorator of it
+	host  *partition.Host
 	*broker.Broker
 	server *rpc.Server
 	piped  bool // no listener: clients come through pipes, for synctest
@@ -175,6 +176,7 @@ func (c *cluster) Get(topic metadata.TopicID, number int32) (*partition.Partitio
 	open, err := partition.Open(context.Background(), partition.Config{
 		ID: p.ID(), Epoch: p.Epoch, Store: c.media,
 		Settings: func() metadata.TopicSettings { return c.Image().TopicSettings(p.TopicName) },
+		Host:     c.host,
 	})
 	if err != nil {
 		return nil, err

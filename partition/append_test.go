@@ -213,7 +213,7 @@ func TestLogErrorsComeThrough(t *testing.T) {
 		if _, err := r.p.Read(t.Context(), 0, partition.ReadOptions{}); !errors.Is(err, partition.ErrNotLeader) {
 			t.Errorf("read: %v", err)
 		}
-		if _, err := r.p.OffsetFor(t.Context(), -1, 0); !errors.Is(err, partition.ErrNotLeader) {
+		if _, err := r.p.OffsetFor(t.Context(), time.Now(), -1, 0); !errors.Is(err, partition.ErrNotLeader) {
 			t.Errorf("offset: %v", err)
 		}
 		if _, err := r.p.DeleteRecords(t.Context(), 0); !errors.Is(err, partition.ErrNotLeader) {

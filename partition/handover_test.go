@@ -203,11 +203,11 @@ func TestHandoverOfUnknownOutcome(t *testing.T) {
 		m.stores[0].set(hold, nil)
 		done := m.move(0)
 		begun := time.Now()
-		if _, err := p.OffsetFor(t.Context(), partition.TimestampLatest, 0); err != nil && !errors.Is(err, partition.ErrMoving) {
+		if _, err := p.OffsetFor(t.Context(), time.Now(), partition.TimestampLatest, 0); err != nil && !errors.Is(err, partition.ErrMoving) {
 			t.Errorf("latest offset: %v", err)
 		}
 		time.Sleep(time.Millisecond)
-		if _, err := p.OffsetFor(t.Context(), partition.TimestampLatest, 0); !errors.Is(err, partition.ErrMoving) {
+		if _, err := p.OffsetFor(t.Context(), time.Now(), partition.TimestampLatest, 0); !errors.Is(err, partition.ErrMoving) {
 			t.Errorf("latest offset of a partition that may be another's: %v, want ErrMoving", err)
 		}
 		if p.AwaitMove(t.Context()) || time.Since(begun) != 500*time.Millisecond {

@@ -37,10 +37,9 @@ const scanBytes = 1 << 20
 // OffsetFor finds the offset for a timestamp in ms or one of the special ones:
 // otherwise the first record below the high watermark (LSO for read_committed)
 // whose timestamp is at or after it. The latest offset needs a proof begun
-// after the call (ans-2): ErrNotLeader without one. ErrUnsupportedTimestamp:
-// another negative number.
-func (p *Partition) OffsetFor(ctx context.Context, timestamp int64, isolation Isolation) (OffsetResult, error) {
-	arrived := time.Now()
+// after the request arrived (ans-2), one for all partitions that it asks about:
+// ErrNotLeader without one. ErrUnsupportedTimestamp: another negative number.
+func (p *Partition) OffsetFor(ctx context.Context, arrived time.Time, timestamp int64, isolation Isolation) (OffsetResult, error) {
 	if p.closed.Load() {
 		return noOffset, p.errClosed()
 	}

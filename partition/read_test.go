@@ -238,19 +238,19 @@ func TestOffsetFor(t *testing.T) {
 				{301, 0, partition.OffsetResult{Offset: 4, Timestamp: 400, LeaderEpoch: 1}},
 				{401, 0, partition.OffsetResult{Offset: -1, Timestamp: -1, LeaderEpoch: -1}},
 			} {
-				got, err := r.p.OffsetFor(t.Context(), c.ts, c.iso)
+				got, err := r.p.OffsetFor(t.Context(), time.Now(), c.ts, c.iso)
 				if err != nil || got != c.want {
 					t.Errorf("timestamp %d: %+v, %v, want %+v", c.ts, got, err, c.want)
 				}
 			}
-			if _, err := r.p.OffsetFor(t.Context(), -7, 0); !errors.Is(err, partition.ErrUnsupportedTimestamp) {
+			if _, err := r.p.OffsetFor(t.Context(), time.Now(), -7, 0); !errors.Is(err, partition.ErrUnsupportedTimestamp) {
 				t.Errorf("timestamp -7: %v", err)
 			}
 			// What was trimmed off inside a batch is not found.
 			if _, err := r.p.DeleteRecords(t.Context(), 2); err != nil {
 				t.Fatal(err)
 			}
-			got, err := r.p.OffsetFor(t.Context(), 300, 0)
+			got, err := r.p.OffsetFor(t.Context(), time.Now(), 300, 0)
 			if err != nil || got.Offset != 4 {
 				t.Errorf("after DeleteRecords: %+v, %v, want offset 4", got, err)
 			}
@@ -262,11 +262,11 @@ func TestOffsetForOfAppendTime(t *testing.T) {
 	r := newRig(t)
 	r.configure(func(s *metadata.TopicSettings) { s.LogAppendTime = true })
 	r.sent(kbatch.New(kbatch.KV("", "").At(5), kbatch.KV("", "").At(6)))
-	got, err := r.p.OffsetFor(t.Context(), nowMs, 0)
+	got, err := r.p.OffsetFor(t.Context(), time.Now(), nowMs, 0)
 	if err != nil || got.Offset != 0 || got.Timestamp != nowMs {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := r.p.OffsetFor(t.Context(), partition.TimestampMax, 0); err != nil || got.Offset != 0 || got.Timestamp != nowMs {
+	if got, err := r.p.OffsetFor(t.Context(), time.Now(), partition.TimestampMax, 0); err != nil || got.Offset != 0 || got.Timestamp != nowMs {
 		t.Errorf("max: %+v, %v", got, err)
 	}
 	r.sent(batch(1, 0, 1))
@@ -278,7 +278,7 @@ func TestOffsetForOfAppendTime(t *testing.T) {
 func TestOffsetsOfAnEmptyLog(t *testing.T) {
 	r := newRig(t)
 	for ts, want := range map[int64]commitlog.Offset{-1: 0, -2: 0, -3: -1, 5: -1} {
-		if got, err := r.p.OffsetFor(t.Context(), ts, 0); err != nil || got.Offset != want {
+		if got, err := r.p.OffsetFor(t.Context(), time.Now(), ts, 0); err != nil || got.Offset != want {
 			t.Errorf("timestamp %d: %+v, %v, want %d", ts, got, err, want)
 		}
 	}
@@ -359,7 +359,7 @@ func TestCorruptionIsNamedNotHidden(t *testing.T) {
 	if _, err := r.p.Read(t.Context(), 0, partition.ReadOptions{MaxBytes: 1000}); !errors.Is(err, commitlog.ErrCorrupt) {
 		t.Errorf("read: %v", err)
 	}
-	if _, err := r.p.OffsetFor(t.Context(), 1, 0); !errors.Is(err, commitlog.ErrCorrupt) {
+	if _, err := r.p.OffsetFor(t.Context(), time.Now(), 1, 0); !errors.Is(err, commitlog.ErrCorrupt) {
 		t.Errorf("offset: %v", err)
 	}
 }
@@ -385,7 +385,7 @@ func TestAnswersNeedAProof(t *testing.T) {
 		Owns: func(metadata.TopicID, int32, commitlog.Epoch) bool { return owned }}}
 	r.open()
 	r.sent(plain(3))
-	latest := func() error { _, err := r.p.OffsetFor(t.Context(), -1, 0); return err }
+	latest := func() error { _, err := r.p.OffsetFor(t.Context(), time.Now(), -1, 0); return err }
 	read := func(from commitlog.Offset) error {
 		got, err := r.p.Read(t.Context(), from, partition.ReadOptions{MaxBytes: 1000})
 		got.Records.Release()

@@ -205,7 +205,7 @@ func TestSetHostsWhatTheImageSays(t *testing.T) {
 		if _, err := s.Get(topic, 2); !errors.Is(err, partition.ErrUnknown) {
 			t.Errorf("no such partition: %v", err)
 		}
-		if got, err := p.OffsetFor(t.Context(), partition.TimestampLatest, 0); err != nil || got.Offset != 1 {
+		if got, err := p.OffsetFor(t.Context(), time.Now(), partition.TimestampLatest, 0); err != nil || got.Offset != 1 {
 			t.Errorf("latest: %+v, %v", got, err)
 		}
 		if n := len(s.All()); n != 1 {
