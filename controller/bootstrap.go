@@ -47,10 +47,13 @@ func (s *server) hello(_ context.Context, _ *rpc.Conn, _ *controllerpb.HelloRequ
 		return resp
 	}
 	if own != nil {
-		for _, v := range own.voters() {
-			resp.Voters = append(resp.Voters, &controllerpb.Voter{NodeId: int32(nodeID(v.ID)), Address: string(v.Address)})
+		servers := own.servers()
+		for _, v := range servers {
+			_, address := dialAddress(v.Address)
+			resp.Voters = append(resp.Voters, &controllerpb.Voter{NodeId: int32(nodeID(v.ID)), Address: address})
 		}
-		resp.Fresh = own.fresh && len(resp.Voters) == 0 && resp.ClusterId == ""
+		resp.Fresh = own.fresh && len(servers) == 0 && resp.ClusterId == ""
+		resp.Directory, resp.LastIndex, resp.LogGeneration = own.directory[:], own.raft.LastIndex(), own.log.generation()
 	}
 	return resp
 }
@@ -62,17 +65,22 @@ func (s *server) hello(_ context.Context, _ *rpc.Conn, _ *controllerpb.HelloRequ
 //
 // The quorum is made once: by the lowest node id, and only after every node of
 // the list has said that it is fresh and has the same list (K10). Nodes that
-// are started again, or on an empty disk, thus never make a second one.
+// are started again, or on an empty disk, thus never make a second one; they
+// and those that no list of all names follow the cluster they find, and wait to
+// be given a vote.
 func (n *Node) bootstrap(ctx context.Context, v *voter) {
 	if !v.fresh {
 		n.standAlone(ctx, v)
 		return
 	}
-	if len(n.cfg.Join) == 0 || len(n.cfg.Join) == 1 && n.cfg.Join[0] == n.cfg.AdvertiseController {
-		n.form(ctx, v, []raft.Server{{ID: serverID(n.cfg.NodeID), Address: raft.ServerAddress(n.cfg.AdvertiseController)}})
-		return
-	}
-	for began := time.Now(); len(v.voters()) == 0; {
+	// A directory that was in a cluster never makes one, and whoever has found
+	// one only joins it.
+	began := time.Now()
+	for len(v.servers()) == 0 && n.clusterID() == "" {
+		if len(n.cfg.Join) == 0 || len(n.cfg.Join) == 1 && n.cfg.Join[0] == n.cfg.AdvertiseController {
+			n.form(ctx, v, []raft.Server{{ID: v.id, Address: v.self}})
+			return
+		}
 		peers, problem := n.meet(ctx)
 		if ctx.Err() != nil {
 			return
@@ -80,7 +88,8 @@ func (n *Node) bootstrap(ctx context.Context, v *voter) {
 		if problem == nil && peers[0].id == n.cfg.NodeID {
 			servers := make([]raft.Server, 0, len(peers))
 			for _, p := range peers {
-				servers = append(servers, raft.Server{ID: serverID(p.id), Address: raft.ServerAddress(p.address)})
+				id := serverID(p.id, directoryFrom(p.hello.Directory))
+				servers = append(servers, raft.Server{ID: id, Address: raftAddress(id, p.address)})
 			}
 			n.form(ctx, v, servers)
 			return
@@ -93,6 +102,9 @@ func (n *Node) bootstrap(ctx context.Context, v *voter) {
 		case <-ctx.Done():
 			return
 		}
+	}
+	if len(v.servers()) == 0 {
+		n.log.Info("the cluster exists, this node follows the quorum without a vote; 'ponor quorum add' gives it one", "cluster", n.clusterID(), "broker", n.cfg.NodeID)
 	}
 }
 
@@ -110,6 +122,10 @@ func (n *Node) formingTrouble(began time.Time, problem error) {
 // form bootstraps Raft and stands for election at once, since nobody else can
 // be leading.
 func (n *Node) form(ctx context.Context, v *voter, servers []raft.Server) {
+	if err := v.log.begin(firstGeneration); err != nil {
+		n.fail(fmt.Errorf("bootstrap quorum: %w", err))
+		return
+	}
 	if err := v.raft.BootstrapCluster(raft.Configuration{Servers: servers}).Error(); err != nil {
 		if !errors.Is(err, raft.ErrCantBootstrap) {
 			n.fail(fmt.Errorf("bootstrap quorum: %w", err))
@@ -122,7 +138,7 @@ func (n *Node) form(ctx context.Context, v *voter, servers []raft.Server) {
 
 // standAlone spares a restarted quorum of one the election timeout.
 func (n *Node) standAlone(ctx context.Context, v *voter) {
-	if s := v.voters(); len(s) == 1 && s[0].ID == serverID(n.cfg.NodeID) {
+	if s := v.voters(); len(s) == 1 && s[0].ID == v.id {
 		_ = v.transport.stand(ctx)
 	}
 }
@@ -197,7 +213,7 @@ func (n *Node) judgePeers(peers []peer) error {
 		}
 	}
 	if !self && len(peers) == len(n.cfg.Join) {
-		return fmt.Errorf("this node's own controller address %s is not in --join %s: the list must name all voters, this one too",
+		return fmt.Errorf("this node's own controller address %s is not in --join %s: it waits for those to form a quorum, to follow it; to be one of the first voters it must be in the list of all of them",
 			n.cfg.AdvertiseController, strings.Join(n.cfg.Join, ","))
 	}
 	return nil
@@ -207,12 +223,12 @@ func (n *Node) judgePeers(peers []peer) error {
 func (n *Node) alreadyFormed(p peer) error {
 	for _, v := range p.hello.Voters {
 		if metadata.BrokerID(v.NodeId) == n.cfg.NodeID {
-			return fmt.Errorf("cluster %s exists and counts this node as a voter, but this node's controller directory is empty: waiting for the leader to bring it up to date",
+			return fmt.Errorf("cluster %s exists and counts this node as a voter, but this node's controller directory is empty: waiting for the leader to bring it up to date and to give it a new vote",
 				orUnknown(p.hello.ClusterId))
 		}
 	}
-	return fmt.Errorf("the node at %s already belongs to cluster %s, in which node %d is no voter: start this node as a broker, or start that one with an empty directory",
-		p.asked, orUnknown(p.hello.ClusterId), n.cfg.NodeID)
+	return fmt.Errorf("the node at %s already belongs to cluster %s, in which node %d is no voter: waiting for its leader, to follow it; 'ponor quorum add %d' makes it a voter then",
+		p.asked, orUnknown(p.hello.ClusterId), n.cfg.NodeID, n.cfg.NodeID)
 }
 
 func orUnknown(s string) string {
@@ -227,7 +243,7 @@ func (n *Node) sayHello(ctx context.Context, address string) (*controllerpb.Hell
 	resp := new(controllerpb.HelloResponse)
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if _, err := n.client.attempt(ctx, address, laneAdmin, keyHello, q, resp); err != nil {
+	if _, err := n.client.attempt(ctx, address, laneHello, keyHello, q, resp); err != nil {
 		return nil, err
 	}
 	if resp.Outcome.GetCode() != controllerpb.Code_OK {

@@ -41,7 +41,7 @@ func TestBootstrapMistakesAreTold(t *testing.T) {
 			c.start(2, true)
 			c.net.listen("n3:9093")
 			c.start(3, true)
-		}, []string{"node 3 is no voter", "n3:9093 is not in --join"}},
+		}, []string{"n3:9093 is not in --join", "follows the quorum without a vote"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -25,7 +25,7 @@ const (
 	laneCommand
 	laneBarrier
 	laneAdmin
-	lanes
+	laneHello
 )
 
 const (
@@ -284,17 +284,28 @@ func (c *client) close() {
 	}
 }
 
-// seeds are the addresses at which a voter may be: those of the join list and
-// those that registered.
+// seeds are the addresses at which a voter may be: those of the join list,
+// those that registered, and those that this node's Raft log names.
 func (n *Node) seeds() []string {
 	out := append([]string(nil), n.cfg.Join...)
 	seen := map[string]bool{}
 	for _, a := range out {
 		seen[a] = true
 	}
+	remember := func(address string) {
+		if address != "" && !seen[address] {
+			out, seen[address] = append(out, address), true
+		}
+	}
 	for b := range n.Image().Brokers() {
-		if b.Voter && b.ControllerAddress != "" && !seen[b.ControllerAddress] {
-			out = append(out, b.ControllerAddress)
+		if b.Voter {
+			remember(b.ControllerAddress)
+		}
+	}
+	if v := n.vote.Load(); v != nil { // its disk remembers, whatever the list says
+		for _, s := range v.servers() {
+			_, address := dialAddress(s.Address)
+			remember(address)
 		}
 	}
 	if len(out) == 0 {

@@ -16,12 +16,15 @@ import (
 type Config struct {
 	// NodeID is this process's node id, unique in the cluster, >= 0.
 	NodeID metadata.BrokerID
-	// Voter makes the node one of the Raft quorum. It needs ControllerListener
-	// and AdvertiseController then.
+	// Voter makes the node able to vote: a member of the quorum that its join list
+	// forms, or one that AddVoter takes into a quorum that exists. It needs
+	// ControllerListener and AdvertiseController then.
 	Voter bool
 	// Join are the controller addresses (host:port) of all voters. Identical
-	// lists form a quorum without another step. Empty on a voter: a quorum of
-	// one. A node that is no voter needs at least one.
+	// lists that name all their nodes form a quorum without another step. Empty
+	// on a voter: a quorum of one. Once there is a quorum, the list only says
+	// where to look for it: it may be old, and a voter that was added later need
+	// not be in it. A node that is no voter needs at least one.
 	Join []string
 	// ControllerListener takes Raft connections and the cluster's own calls. The
 	// Node closes it.
@@ -75,6 +78,9 @@ type Config struct {
 	// SnapshotEntries is after how many Raft entries a snapshot is taken and
 	// the log cut; default 131072. Entries hold many commands each.
 	SnapshotEntries uint64
+	// SnapshotInterval is about how often it is looked whether a snapshot is due;
+	// default 2 min.
+	SnapshotInterval time.Duration
 	// TrailingLogs is how many entries stay after a snapshot, for voters that
 	// lag; default 10240.
 	TrailingLogs uint64
@@ -124,8 +130,6 @@ func (c Config) validate() error {
 		return errors.New("a voter needs a controller listener")
 	case !c.Voter && len(c.Join) == 0:
 		return errors.New("a node that is no voter needs the address of at least one voter to join")
-	case c.Voter && len(c.Join) > 5:
-		return fmt.Errorf("a quorum of %d voters is refused: use 1, 3 or 5", len(c.Join))
 	case c.HeartbeatInterval*2 > c.SessionTimeout:
 		return fmt.Errorf("session timeout %v is less than two heartbeat intervals of %v", c.SessionTimeout, c.HeartbeatInterval)
 	}

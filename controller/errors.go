@@ -49,6 +49,7 @@ const (
 	CodeUnknownBroker
 	CodeNotSupported
 	CodeInternal
+	CodeVoterNotFound
 )
 
 // Error is the refusal of one item of an admin operation.

@@ -57,6 +57,7 @@ func TestVoterThatLostItsLogGetsARaftSnapshot(t *testing.T) {
 		eventually(t, "whole history", func() bool { return back.Image().TopicCount() == 60 })
 		c.sameHash()
 		// And it is a voter again: the quorum survives the loss of another.
+		eventually(t, "vote", func() bool { return back.Status().State == "Follower" })
 		victim := c.nodes[2]
 		c.kill(victim)
 		c.topic(c.nodes[1], "after", 1, 1)

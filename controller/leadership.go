@@ -30,6 +30,7 @@ type leadership struct {
 	committer *committer
 	sessions  *sessions
 	moves     *moves
+	quorum    *quorum
 	gate      chan struct{} // holds one token while no decision is being made
 	suspects  chan suspect
 	// cautious until then: nobody led before in the life of this process, so
@@ -61,6 +62,7 @@ func newLeadership(ctx context.Context, n *Node, v *voter) *leadership {
 		committer: newCommitter(v.raft, n.images),
 		sessions:  newSessions(),
 		moves:     newMoves(),
+		quorum:    newQuorum(n, v),
 		gate:      make(chan struct{}, 1),
 		suspects:  make(chan suspect, 64),
 		attempts:  map[metadata.Incarnation]time.Time{},
@@ -132,6 +134,7 @@ func (l *leadership) begin() bool {
 func (l *leadership) run() {
 	defer l.end()
 	l.dialAll()
+	l.spawn(func() { l.quorum.run(l.ctx) })
 	tick := time.NewTicker(max(l.cfg.HeartbeatInterval/2, 20*time.Millisecond))
 	defer tick.Stop()
 	last := time.Now()
@@ -283,7 +286,9 @@ func (l *leadership) mayTry(inc metadata.Incarnation, now time.Time) bool {
 // fence ends a live incarnation.
 func (l *leadership) fence(inc metadata.Incarnation, reason string) {
 	owned := l.images.image().OwnedCount(inc)
+	silence, begun := l.sessions.silence(inc), time.Now()
 	if l.submitFence(inc, nil, func(img *metadata.Image) bool { return img.Live(inc) }) {
+		l.images.count.fenced(silence, begun)
 		l.log.Warn("broker fenced; its partitions move to other brokers",
 			"broker", inc.String(), "reason", reason, "partitions", owned)
 	}

@@ -2,20 +2,23 @@ package controller
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // raftMagic opens every Raft connection. Its first byte makes it a negative
 // Kafka frame size, so that it cannot be mistaken for a request; then a
-// version, and the sender's cluster id or zeros if it knows none yet.
+// version, and a greeting.
 const (
-	raftMagic       = "\xffPONORR\x01"
+	raftMagic       = "\xffPONORR\x02"
 	clusterIDBytes  = 22
-	preambleBytes   = len(raftMagic) + clusterIDBytes
+	preambleBytes   = len(raftMagic) + clusterIDBytes + 8 + maxServerID
 	preambleTimeout = 10 * time.Second
 )
 
@@ -26,11 +29,8 @@ type mux struct {
 	listener net.Listener
 	raft     chan net.Conn
 	rpc      func(context.Context, net.Conn)
-	// cluster is this node's cluster id, empty while unknown. Raft connections
-	// of another cluster are refused: two clusters that were given each
-	// other's addresses must not vote together.
-	cluster func() string
-	refused func(remote net.Addr, cluster string)
+	// welcome says whether a Raft connection may go on.
+	welcome func(remote net.Addr, g greeting) bool
 
 	done chan struct{} // closed by close
 	wg   sync.WaitGroup
@@ -100,9 +100,7 @@ func (m *mux) sort(ctx context.Context, c *muxConn) {
 		_ = c.Close()
 		return
 	}
-	theirs, ours := trimZeros(buf[len(raftMagic)-1:]), m.cluster()
-	if theirs != "" && ours != "" && theirs != ours {
-		m.refused(c.RemoteAddr(), theirs)
+	if !m.welcome(c.RemoteAddr(), readGreeting(buf[len(raftMagic)-1:])) {
 		_ = c.Close()
 		return
 	}
@@ -122,12 +120,30 @@ func trimZeros(b []byte) string {
 	return string(b[:n])
 }
 
+// greeting says who is on a Raft connection.
+type greeting struct {
+	cluster    string        // the sender's, empty while it knows none
+	generation uint64        // in which the sender's log began, 0 without a log
+	server     raft.ServerID // who is meant to answer
+}
+
 // preamble is what a Raft connection begins with.
-func preamble(cluster string) []byte {
+func (g greeting) preamble() []byte {
 	b := make([]byte, preambleBytes)
-	copy(b, raftMagic)
-	copy(b[len(raftMagic):], cluster)
+	n := copy(b, raftMagic)
+	copy(b[n:n+clusterIDBytes], g.cluster)
+	n += clusterIDBytes
+	binary.BigEndian.PutUint64(b[n:], g.generation)
+	copy(b[n+8:], g.server)
 	return b
+}
+
+// readGreeting reads what follows the magic.
+func readGreeting(b []byte) greeting {
+	return greeting{
+		cluster: trimZeros(b[:clusterIDBytes]), generation: binary.BigEndian.Uint64(b[clusterIDBytes:]),
+		server: raft.ServerID(trimZeros(b[clusterIDBytes+8:])),
+	}
 }
 
 func (m *mux) isClosed() bool {

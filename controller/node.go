@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,10 +82,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	if cfg.ControllerListener != nil {
 		n.mux = newMux(cfg.ControllerListener)
-		n.mux.cluster = n.clusterID
-		n.mux.refused = func(remote net.Addr, cluster string) {
-			n.warn.log("refused a voter of another cluster", "address", remote.String(), "cluster", cluster)
-		}
+		n.mux.welcome = n.welcome
 	}
 	return n, nil
 }
@@ -185,7 +181,8 @@ func (n *Node) startRaft(spawn func(func(context.Context))) error {
 			select {
 			case o := <-observations:
 				if led, ok := o.Data.(raft.LeaderObservation); ok && led.LeaderAddr != "" {
-					v.lastLeader.Store(led.LeaderAddr)
+					_, address := dialAddress(led.LeaderAddr)
+					v.lastLeader.Store(address)
 				}
 				n.role.notify()
 			case <-ctx.Done():
@@ -322,7 +319,7 @@ func (n *Node) leaderHint() (metadata.BrokerID, string, bool) {
 	n.client.mu.Lock()
 	address := n.client.mu.leader
 	n.client.mu.Unlock()
-	if address == "" || n.cfg.Voter {
+	if v := n.vote.Load(); address == "" || v == nil && n.cfg.Voter || v != nil && v.votes() {
 		return -1, "", false
 	}
 	for b := range n.Image().Brokers() {

@@ -27,6 +27,7 @@ const (
 	keyHeartbeat
 	keyAdmin
 	keyStatus
+	keyQuorum
 )
 
 const (
@@ -67,6 +68,7 @@ func (n *Node) APIs() []rpc.API {
 		call(keyHello, s.hello), call(keySubmit, s.submit), call(keyBarrier, s.barrier),
 		call(keyFollow, s.follow), call(keySnapshot, s.snapshot), call(keyRegister, s.register),
 		call(keyHeartbeat, s.heartbeat), call(keyAdmin, s.admin), call(keyStatus, s.status),
+		call(keyQuorum, s.quorum),
 	}
 }
 
@@ -105,6 +107,8 @@ func (s *server) local(ctx context.Context, q proto.Message) response {
 		return s.admin(ctx, nil, q)
 	case *controllerpb.StatusRequest:
 		return s.status(ctx, nil, q)
+	case *controllerpb.QuorumRequest:
+		return s.quorum(ctx, nil, q)
 	}
 	return &controllerpb.StatusResponse{Outcome: &controllerpb.Outcome{Code: controllerpb.Code_INVALID}}
 }

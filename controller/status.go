@@ -65,10 +65,11 @@ func (n *Node) Leading() bool { return n.leading.Load() != nil }
 func (n *Node) Quorum() []VoterStatus {
 	leader, _, _ := n.leaderHint()
 	var out []VoterStatus
-	if v := n.vote.Load(); v != nil {
+	if v := n.vote.Load(); v != nil && v.votes() {
 		for _, s := range v.voters() {
 			id := nodeID(s.ID)
-			out = append(out, VoterStatus{ID: id, Address: string(s.Address), Leader: id == leader})
+			_, address := dialAddress(s.Address)
+			out = append(out, VoterStatus{ID: id, Address: address, Leader: id == leader})
 		}
 		return out
 	}
@@ -88,7 +89,7 @@ func (n *Node) Status() Status {
 		NodeID: n.cfg.NodeID, ClusterID: n.clusterID(), Generation: img.Generation(),
 		Index: img.Index(), Hash: img.Hash(), State: "Observer", Voters: n.Quorum(),
 	}
-	if v := n.vote.Load(); v != nil {
+	if v := n.vote.Load(); v != nil && v.votes() {
 		s.Term, s.State = v.raft.CurrentTerm(), v.raft.State().String()
 	}
 	if l := n.leading.Load(); l != nil {

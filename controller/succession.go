@@ -7,8 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"ponor/metadata"
 )
 
@@ -37,7 +35,7 @@ const (
 // the same.
 func (n *Node) suspectLeader(ctx context.Context, address string) {
 	v := n.vote.Load()
-	if v == nil || n.isSelf(address) || ctx.Err() != nil || v.lastLeader.Load() != raft.ServerAddress(address) {
+	if v == nil || n.isSelf(address) || ctx.Err() != nil || v.lastLeader.Load() != address {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, succeedLimit)
@@ -84,7 +82,7 @@ func (n *Node) refused(ctx context.Context, address string) bool {
 func (n *Node) successionRank(v *voter, leader string) int {
 	var ids []metadata.BrokerID
 	for _, s := range v.voters() {
-		if string(s.Address) != leader {
+		if _, address := dialAddress(s.Address); address != leader {
 			ids = append(ids, nodeID(s.ID))
 		}
 	}

@@ -59,6 +59,8 @@ func (t *transport) forward(stop <-chan struct{}) {
 // stand makes the local Raft a candidate at once, as if the leader had handed
 // over to it. Elections are safe whenever they are held; see succession.go for
 // when it is wise.
+//
+// Raft believes that whoever is told to stand has a vote; the caller makes sure.
 func (t *transport) stand(ctx context.Context) error {
 	resp := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{
@@ -85,10 +87,10 @@ func (t *transport) stand(ctx context.Context) error {
 // raftLayer gives Raft the connections that the mux sorted out for it, and
 // dials others with the preamble.
 type raftLayer struct {
-	mux     *mux
-	address string
-	dial    func(ctx context.Context, network, address string) (net.Conn, error)
-	cluster func() string
+	mux      *mux
+	self     raft.ServerAddress
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	greeting func() greeting // but for whom it is
 }
 
 // Accept waits for the next Raft connection.
@@ -104,19 +106,22 @@ func (l *raftLayer) Accept() (net.Conn, error) {
 // Close leaves the listener to the mux, which closes it after Raft has ended.
 func (l *raftLayer) Close() error { return nil }
 
-// Addr is the advertised address.
-func (l *raftLayer) Addr() net.Addr { return advertised(l.address) }
+// Addr is this server's Raft address.
+func (l *raftLayer) Addr() net.Addr { return advertised(l.self) }
 
-// Dial connects to another voter.
-func (l *raftLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+// Dial connects to another server and says whom it wants.
+func (l *raftLayer) Dial(raftAddr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	c, err := l.dial(ctx, "tcp", string(address))
+	server, address := dialAddress(raftAddr)
+	c, err := l.dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("dial voter at %s: %w", address, err)
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(timeout))
-	if _, err := c.Write(preamble(l.cluster())); err != nil {
+	g := l.greeting()
+	g.server = server
+	if _, err := c.Write(g.preamble()); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("greet voter at %s: %w", address, err)
 	}

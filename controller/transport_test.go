@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"testing"
 	"time"
@@ -24,10 +25,13 @@ func TestHeartbeatsTakeNoShortCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := newMux(l)
-		m.cluster, m.refused = func() string { return "" }, func(net.Addr, string) {}
+		m.welcome = func(net.Addr, greeting) bool { return true }
 		m.rpc = func(context.Context, net.Conn) {}
 		go m.run(t.Context())
-		layer := &raftLayer{mux: m, address: l.Addr().String(), cluster: m.cluster, dial: (&net.Dialer{}).DialContext}
+		layer := &raftLayer{
+			mux: m, self: raftAddress("b", l.Addr().String()), dial: (&net.Dialer{}).DialContext,
+			greeting: func() greeting { return greeting{} },
+		}
 		tr := newTransport(raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: layer, MaxPool: 1, Timeout: 5 * time.Second}))
 		stop := make(chan struct{})
 		go tr.forward(stop)
@@ -47,7 +51,7 @@ func TestHeartbeatsTakeNoShortCut(t *testing.T) {
 	}()
 	// What Raft itself sends: term and leader, no entries, no positions.
 	beat := &raft.AppendEntriesRequest{Term: 1, RPCHeader: raft.RPCHeader{ProtocolVersion: 3, Addr: []byte("n1")}}
-	if err := a.AppendEntries("b", raft.ServerAddress(bm.listener.Addr().String()), beat, new(raft.AppendEntriesResponse)); err != nil {
+	if err := a.AppendEntries("b", raftAddress("b", bm.listener.Addr().String()), beat, new(raft.AppendEntriesResponse)); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -73,14 +77,14 @@ func TestTransportOffersPreVoteAndClose(t *testing.T) {
 	}
 }
 
-func TestRaftConnectionOfAnotherClusterIsRefused(t *testing.T) {
+func TestRaftConnectionThatIsNotWelcomeIsClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := newMux(l)
-	told := make(chan string, 1)
-	m.cluster, m.refused = func() string { return "ours" }, func(_ net.Addr, c string) { told <- c }
+	told := make(chan greeting, 1)
+	m.welcome = func(_ net.Addr, g greeting) bool { told <- g; return false }
 	m.rpc = func(context.Context, net.Conn) {}
 	done := make(chan error, 1)
 	go func() { done <- m.run(t.Context()) }()
@@ -90,14 +94,61 @@ func TestRaftConnectionOfAnotherClusterIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Write(preamble("theirs")); err != nil {
+	sent := greeting{cluster: "theirs", generation: 3, server: "7-x"}
+	if _, err := c.Write(sent.preamble()); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := c.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Errorf("read %d, %v", n, err)
 	}
-	if got := <-told; got != "theirs" {
-		t.Errorf("refused cluster %q", got)
+	if got := <-told; got != sent {
+		t.Errorf("refused %v", got)
+	}
+}
+
+// K12: nobody votes under the name of a disk that is gone, nor in a quorum of
+// another history.
+func TestGreetingsDecideWhoIsWelcome(t *testing.T) {
+	const cluster = "AAAAAAAAAAAAAAAAAAAAAA"
+	fresh := func(fresh bool) *Node {
+		n := &Node{cfg: Config{NodeID: 3}, images: newImages(1 << 20), dir: &dataDir{}, warn: newWarner(slog.New(slog.DiscardHandler))}
+		n.dir.mu.id.ClusterID = cluster
+		v := &voter{id: "3-new"}
+		store := raft.NewInmemStore()
+		if !fresh {
+			if err := setLogGeneration(store, 2); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := v.log.open(store, fresh); err != nil {
+			t.Fatal(err)
+		}
+		n.vote.Store(v)
+		return n
+	}
+	for _, tt := range []struct {
+		what    string
+		fresh   bool
+		g       greeting
+		welcome bool
+	}{
+		{"its own", false, greeting{cluster, 2, "3-new"}, true},
+		{"a cluster without a name yet", false, greeting{"", 2, "3-new"}, true},
+		{"another cluster", false, greeting{"BAAAAAAAAAAAAAAAAAAAAA", 2, "3-new"}, false},
+		{"another directory", false, greeting{cluster, 2, "3-old"}, false},
+		{"no directory", false, greeting{cluster, 2, ""}, false},
+		{"an older generation", false, greeting{cluster, 1, "3-new"}, false},
+		{"a newer generation", false, greeting{cluster, 3, "3-new"}, false},
+		{"no generation", true, greeting{cluster, 0, "3-new"}, false},
+		{"the first of an empty log", true, greeting{cluster, 3, "3-new"}, true},
+	} {
+		n := fresh(tt.fresh)
+		if got := n.welcome(advertised("x:1"), tt.g); got != tt.welcome {
+			t.Errorf("%s: welcome is %v", tt.what, got)
+		}
+		if got, err := logGeneration(n.vote.Load().log.stable); tt.fresh && tt.welcome && (err != nil || got != tt.g.generation) {
+			t.Errorf("%s: remembered generation %d, %v", tt.what, got, err)
+		}
 	}
 }
 

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +23,10 @@ const (
 
 // voter is this node's part in the quorum: a Raft and what it stands on.
 type voter struct {
+	id        raft.ServerID      // node and directory (K12)
+	self      raft.ServerAddress // where others reach it
+	directory DirectoryID
+	log       logHistory
 	raft      *raft.Raft
 	transport *transport
 	notify    chan bool     // leadership gained and lost, in order
@@ -30,7 +34,7 @@ type voter struct {
 	terms     chan struct{} // closed once nothing waits for an entry any more
 	closers   []io.Closer
 	fresh     bool // no Raft state was found at start
-	// lastLeader is the raft.ServerAddress of whoever led last; it stays when
+	// lastLeader is the address (host:port) of whoever led last; it stays when
 	// Raft knows none.
 	lastLeader atomic.Value
 }
@@ -53,12 +57,17 @@ func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *v
 		return nil, fmt.Errorf("read raft state: %w", err)
 	}
 	v.fresh = !had
+	if err := v.identify(cfg, logs, stable, snaps); err != nil {
+		return nil, err
+	}
 	cache, err := raft.NewLogCache(logCache, logs)
 	if err != nil {
 		return nil, fmt.Errorf("make raft log cache: %w", err)
 	}
 	logger := newRaftLogger(cfg.Logger)
-	layer := &raftLayer{mux: m, address: cfg.AdvertiseController, dial: cfg.Dial, cluster: cluster}
+	layer := &raftLayer{mux: m, self: v.self, dial: cfg.Dial, greeting: func() greeting {
+		return greeting{cluster: cluster(), generation: v.log.generation()}
+	}}
 	v.transport = newTransport(raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: layer, MaxPool: 3, Timeout: raftTimeout, Logger: logger,
 		// No pipelines: in v1.7.3 a pipeline whose reader gave up (a response timed
@@ -70,6 +79,7 @@ func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *v
 		MaxRPCsInFlight: 1,
 	}))
 	rc := raftConfig(cfg)
+	rc.LocalID = v.id
 	rc.Logger, rc.NotifyCh = logger, v.notify
 	v.raft, err = raft.NewRaft(rc, machine, cache, stable, snaps, v.transport)
 	if err != nil {
@@ -81,7 +91,6 @@ func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *v
 
 func raftConfig(cfg Config) *raft.Config {
 	rc := raft.DefaultConfig()
-	rc.LocalID = serverID(cfg.NodeID)
 	rc.HeartbeatTimeout, rc.ElectionTimeout = cfg.ElectionTimeout, cfg.ElectionTimeout
 	rc.LeaderLeaseTimeout = cfg.ElectionTimeout / 2
 	// How soon followers hear by Raft that an entry is committed. The leader pushes
@@ -91,6 +100,11 @@ func raftConfig(cfg Config) *raft.Config {
 	rc.MaxAppendEntries = 512
 	rc.SnapshotThreshold = cfg.SnapshotEntries
 	rc.TrailingLogs = cfg.TrailingLogs
+	if cfg.SnapshotInterval > 0 {
+		rc.SnapshotInterval = cfg.SnapshotInterval
+	}
+	// A leader that was removed goes on as a node without a vote.
+	rc.ShutdownOnRemove = false
 	rc.LogLevel = "WARN"
 	return rc
 }
@@ -119,6 +133,27 @@ func (v *voter) openStores(cfg Config) (raft.LogStore, raft.StableStore, raft.Sn
 	return bolt, bolt, snaps, nil
 }
 
+// identify says who this server is, and of which history its log is.
+func (v *voter) identify(cfg Config, logs raft.LogStore, stable raft.StableStore, snaps raft.SnapshotStore) (err error) {
+	if v.directory, err = storedDirectory(stable, v.fresh); err != nil {
+		return err
+	}
+	v.id = serverID(cfg.NodeID, v.directory)
+	v.self = raftAddress(v.id, cfg.AdvertiseController)
+	first, err := logs.FirstIndex()
+	if err != nil {
+		return fmt.Errorf("read raft log: %w", err)
+	}
+	list, err := snaps.List()
+	if err != nil {
+		return fmt.Errorf("list raft snapshots: %w", err)
+	}
+	if first > 1 && len(list) == 0 {
+		return fmt.Errorf("the Raft log begins at entry %d, but the snapshot of what came before is gone: move the directory away and start with an empty one, the quorum brings this voter back", first)
+	}
+	return v.log.open(stable, v.fresh)
+}
+
 // shutdown hands leadership over if there is someone to take it, so that a
 // planned stop costs no election timeout, and ends Raft.
 //
@@ -143,13 +178,23 @@ func (v *voter) closeStores() {
 	}
 }
 
-// voters is the current configuration, empty before there is one.
-func (v *voter) voters() []raft.Server {
+// servers is the current configuration, empty before there is one.
+func (v *voter) servers() []raft.Server {
 	f := v.raft.GetConfiguration()
 	if f.Error() != nil {
 		return nil
 	}
 	return f.Configuration().Servers
+}
+
+// voters are those servers that have a vote.
+func (v *voter) voters() []raft.Server {
+	return slices.DeleteFunc(slices.Clone(v.servers()), func(s raft.Server) bool { return s.Suffrage != raft.Voter })
+}
+
+// votes says whether this server has a vote, as far as it knows.
+func (v *voter) votes() bool {
+	return slices.ContainsFunc(v.voters(), func(s raft.Server) bool { return s.ID == v.id })
 }
 
 // leader is who Raft believes leads; ok is false when it knows none.
@@ -158,17 +203,6 @@ func (v *voter) leader() (id metadata.BrokerID, address string, ok bool) {
 	if addr == "" {
 		return -1, "", false
 	}
-	return nodeID(sid), string(addr), true
-}
-
-func serverID(id metadata.BrokerID) raft.ServerID {
-	return raft.ServerID(strconv.FormatInt(int64(id), 10))
-}
-
-func nodeID(id raft.ServerID) metadata.BrokerID {
-	n, err := strconv.ParseInt(string(id), 10, 32)
-	if err != nil {
-		return -1
-	}
-	return metadata.BrokerID(n)
+	_, address = dialAddress(addr)
+	return nodeID(sid), address, true
 }

@@ -146,6 +146,58 @@ func (ConfigChange_Op) EnumDescriptor() ([]byte, []int) {
 	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{21, 0}
 }
 
+type QuorumRequest_Op int32
+
+const (
+	QuorumRequest_DESCRIBE QuorumRequest_Op = 0
+	QuorumRequest_ADD      QuorumRequest_Op = 1 // make a node that follows a voter
+	QuorumRequest_REMOVE   QuorumRequest_Op = 2 // take a node's vote
+	QuorumRequest_TRANSFER QuorumRequest_Op = 3 // make another voter lead; node_id -1 leaves open which
+)
+
+// Enum value maps for QuorumRequest_Op.
+var (
+	QuorumRequest_Op_name = map[int32]string{
+		0: "DESCRIBE",
+		1: "ADD",
+		2: "REMOVE",
+		3: "TRANSFER",
+	}
+	QuorumRequest_Op_value = map[string]int32{
+		"DESCRIBE": 0,
+		"ADD":      1,
+		"REMOVE":   2,
+		"TRANSFER": 3,
+	}
+)
+
+func (x QuorumRequest_Op) Enum() *QuorumRequest_Op {
+	p := new(QuorumRequest_Op)
+	*p = x
+	return p
+}
+
+func (x QuorumRequest_Op) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (QuorumRequest_Op) Descriptor() protoreflect.EnumDescriptor {
+	return file_controller_controllerpb_controller_proto_enumTypes[2].Descriptor()
+}
+
+func (QuorumRequest_Op) Type() protoreflect.EnumType {
+	return &file_controller_controllerpb_controller_proto_enumTypes[2]
+}
+
+func (x QuorumRequest_Op) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use QuorumRequest_Op.Descriptor instead.
+func (QuorumRequest_Op) EnumDescriptor() ([]byte, []int) {
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{31, 0}
+}
+
 // Outcome heads every response. leader is -1 when none is known.
 type Outcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -347,6 +399,9 @@ type HelloResponse struct {
 	Address       string                 `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"` // the advertised controller address
 	ClusterId     string                 `protobuf:"bytes,8,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Voters        []*Voter               `protobuf:"bytes,9,rep,name=voters,proto3" json:"voters,omitempty"`
+	Directory     []byte                 `protobuf:"bytes,10,opt,name=directory,proto3" json:"directory,omitempty"`                               // of its Raft log; empty if it cannot vote
+	LastIndex     uint64                 `protobuf:"varint,11,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`             // of its Raft log
+	LogGeneration uint64                 `protobuf:"varint,12,opt,name=log_generation,json=logGeneration,proto3" json:"log_generation,omitempty"` // of its Raft log, 0 while it has none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -442,6 +497,27 @@ func (x *HelloResponse) GetVoters() []*Voter {
 		return x.Voters
 	}
 	return nil
+}
+
+func (x *HelloResponse) GetDirectory() []byte {
+	if x != nil {
+		return x.Directory
+	}
+	return nil
+}
+
+func (x *HelloResponse) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *HelloResponse) GetLogGeneration() uint64 {
+	if x != nil {
+		return x.LogGeneration
+	}
+	return 0
 }
 
 // SubmitRequest carries commands in order; the leader keeps that order.
@@ -2216,6 +2292,277 @@ func (x *SessionStatus) GetOldestUnresolvedMs() uint32 {
 	return 0
 }
 
+// QuorumRequest looks at the quorum or changes it. Changes are idempotent: ask
+// again until the answer says done.
+type QuorumRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Op            QuorumRequest_Op       `protobuf:"varint,2,opt,name=op,proto3,enum=ponor.controller.v1.QuorumRequest_Op" json:"op,omitempty"`
+	NodeId        int32                  `protobuf:"varint,3,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Directory     []byte                 `protobuf:"bytes,4,opt,name=directory,proto3" json:"directory,omitempty"` // which one of the node; empty is the one it has
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuorumRequest) Reset() {
+	*x = QuorumRequest{}
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuorumRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuorumRequest) ProtoMessage() {}
+
+func (x *QuorumRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuorumRequest.ProtoReflect.Descriptor instead.
+func (*QuorumRequest) Descriptor() ([]byte, []int) {
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *QuorumRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *QuorumRequest) GetOp() QuorumRequest_Op {
+	if x != nil {
+		return x.Op
+	}
+	return QuorumRequest_DESCRIBE
+}
+
+func (x *QuorumRequest) GetNodeId() int32 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *QuorumRequest) GetDirectory() []byte {
+	if x != nil {
+		return x.Directory
+	}
+	return nil
+}
+
+// QuorumMember is a node that votes, or could.
+type QuorumMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        int32                  `protobuf:"varint,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Directory     []byte                 `protobuf:"bytes,2,opt,name=directory,proto3" json:"directory,omitempty"`
+	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Voter         bool                   `protobuf:"varint,4,opt,name=voter,proto3" json:"voter,omitempty"`
+	Member        bool                   `protobuf:"varint,5,opt,name=member,proto3" json:"member,omitempty"` // the log is sent to it by Raft
+	LastIndex     uint64                 `protobuf:"varint,6,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
+	HeardMs       int64                  `protobuf:"varint,7,opt,name=heard_ms,json=heardMs,proto3" json:"heard_ms,omitempty"`            // when it answered last, Unix time, -1 never
+	CaughtUpMs    int64                  `protobuf:"varint,8,opt,name=caught_up_ms,json=caughtUpMs,proto3" json:"caught_up_ms,omitempty"` // when it last had all that the leader had
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuorumMember) Reset() {
+	*x = QuorumMember{}
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuorumMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuorumMember) ProtoMessage() {}
+
+func (x *QuorumMember) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuorumMember.ProtoReflect.Descriptor instead.
+func (*QuorumMember) Descriptor() ([]byte, []int) {
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *QuorumMember) GetNodeId() int32 {
+	if x != nil {
+		return x.NodeId
+	}
+	return 0
+}
+
+func (x *QuorumMember) GetDirectory() []byte {
+	if x != nil {
+		return x.Directory
+	}
+	return nil
+}
+
+func (x *QuorumMember) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *QuorumMember) GetVoter() bool {
+	if x != nil {
+		return x.Voter
+	}
+	return false
+}
+
+func (x *QuorumMember) GetMember() bool {
+	if x != nil {
+		return x.Member
+	}
+	return false
+}
+
+func (x *QuorumMember) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *QuorumMember) GetHeardMs() int64 {
+	if x != nil {
+		return x.HeardMs
+	}
+	return 0
+}
+
+func (x *QuorumMember) GetCaughtUpMs() int64 {
+	if x != nil {
+		return x.CaughtUpMs
+	}
+	return 0
+}
+
+type QuorumResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Outcome       *Outcome               `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Refusal       int32                  `protobuf:"varint,2,opt,name=refusal,proto3" json:"refusal,omitempty"` // controller.ErrorCode of a change that was refused
+	Done          bool                   `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"`
+	Progress      string                 `protobuf:"bytes,4,opt,name=progress,proto3" json:"progress,omitempty"` // of a change that is not done
+	Term          uint64                 `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
+	Commit        uint64                 `protobuf:"varint,6,opt,name=commit,proto3" json:"commit,omitempty"`
+	LastIndex     uint64                 `protobuf:"varint,7,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"` // of the leader
+	Members       []*QuorumMember        `protobuf:"bytes,8,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuorumResponse) Reset() {
+	*x = QuorumResponse{}
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuorumResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuorumResponse) ProtoMessage() {}
+
+func (x *QuorumResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuorumResponse.ProtoReflect.Descriptor instead.
+func (*QuorumResponse) Descriptor() ([]byte, []int) {
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *QuorumResponse) GetOutcome() *Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *QuorumResponse) GetRefusal() int32 {
+	if x != nil {
+		return x.Refusal
+	}
+	return 0
+}
+
+func (x *QuorumResponse) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+func (x *QuorumResponse) GetProgress() string {
+	if x != nil {
+		return x.Progress
+	}
+	return ""
+}
+
+func (x *QuorumResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *QuorumResponse) GetCommit() uint64 {
+	if x != nil {
+		return x.Commit
+	}
+	return 0
+}
+
+func (x *QuorumResponse) GetLastIndex() uint64 {
+	if x != nil {
+		return x.LastIndex
+	}
+	return 0
+}
+
+func (x *QuorumResponse) GetMembers() []*QuorumMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
 var File_controller_controllerpb_controller_proto protoreflect.FileDescriptor
 
 const file_controller_controllerpb_controller_proto_rawDesc = "" +
@@ -2234,7 +2581,7 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\x05nonce\x18\x02 \x01(\fR\x05nonce\x12\x1b\n" +
 	"\tjoin_hash\x18\x03 \x01(\fR\bjoinHash\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x04 \x01(\tR\tclusterId\"\xaa\x02\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\"\x8e\x03\n" +
 	"\rHelloResponse\x126\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x1c.ponor.controller.v1.OutcomeR\aoutcome\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\x05R\x06nodeId\x12\x14\n" +
@@ -2245,7 +2592,12 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\aaddress\x18\a \x01(\tR\aaddress\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\b \x01(\tR\tclusterId\x122\n" +
-	"\x06voters\x18\t \x03(\v2\x1a.ponor.controller.v1.VoterR\x06voters\"f\n" +
+	"\x06voters\x18\t \x03(\v2\x1a.ponor.controller.v1.VoterR\x06voters\x12\x1c\n" +
+	"\tdirectory\x18\n" +
+	" \x01(\fR\tdirectory\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\v \x01(\x04R\tlastIndex\x12%\n" +
+	"\x0elog_generation\x18\f \x01(\x04R\rlogGeneration\"f\n" +
 	"\rSubmitRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x126\n" +
@@ -2405,7 +2757,40 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\vincarnation\x18\x01 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\vincarnation\x12\x1b\n" +
 	"\tsilent_ms\x18\x02 \x01(\rR\bsilentMs\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x120\n" +
-	"\x14oldest_unresolved_ms\x18\x04 \x01(\rR\x12oldestUnresolvedMs*\x8f\x01\n" +
+	"\x14oldest_unresolved_ms\x18\x04 \x01(\rR\x12oldestUnresolvedMs\"\xd3\x01\n" +
+	"\rQuorumRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x125\n" +
+	"\x02op\x18\x02 \x01(\x0e2%.ponor.controller.v1.QuorumRequest.OpR\x02op\x12\x17\n" +
+	"\anode_id\x18\x03 \x01(\x05R\x06nodeId\x12\x1c\n" +
+	"\tdirectory\x18\x04 \x01(\fR\tdirectory\"5\n" +
+	"\x02Op\x12\f\n" +
+	"\bDESCRIBE\x10\x00\x12\a\n" +
+	"\x03ADD\x10\x01\x12\n" +
+	"\n" +
+	"\x06REMOVE\x10\x02\x12\f\n" +
+	"\bTRANSFER\x10\x03\"\xe9\x01\n" +
+	"\fQuorumMember\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\x05R\x06nodeId\x12\x1c\n" +
+	"\tdirectory\x18\x02 \x01(\fR\tdirectory\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05voter\x18\x04 \x01(\bR\x05voter\x12\x16\n" +
+	"\x06member\x18\x05 \x01(\bR\x06member\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\x06 \x01(\x04R\tlastIndex\x12\x19\n" +
+	"\bheard_ms\x18\a \x01(\x03R\aheardMs\x12 \n" +
+	"\fcaught_up_ms\x18\b \x01(\x03R\n" +
+	"caughtUpMs\"\x9a\x02\n" +
+	"\x0eQuorumResponse\x126\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x1c.ponor.controller.v1.OutcomeR\aoutcome\x12\x18\n" +
+	"\arefusal\x18\x02 \x01(\x05R\arefusal\x12\x12\n" +
+	"\x04done\x18\x03 \x01(\bR\x04done\x12\x1a\n" +
+	"\bprogress\x18\x04 \x01(\tR\bprogress\x12\x12\n" +
+	"\x04term\x18\x05 \x01(\x04R\x04term\x12\x16\n" +
+	"\x06commit\x18\x06 \x01(\x04R\x06commit\x12\x1d\n" +
+	"\n" +
+	"last_index\x18\a \x01(\x04R\tlastIndex\x12;\n" +
+	"\amembers\x18\b \x03(\v2!.ponor.controller.v1.QuorumMemberR\amembers*\x8f\x01\n" +
 	"\x04Code\x12\x06\n" +
 	"\x02OK\x10\x00\x12\x12\n" +
 	"\x0eNOT_CONTROLLER\x10\x01\x12\x0f\n" +
@@ -2431,87 +2816,94 @@ func file_controller_controllerpb_controller_proto_rawDescGZIP() []byte {
 	return file_controller_controllerpb_controller_proto_rawDescData
 }
 
-var file_controller_controllerpb_controller_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_controller_controllerpb_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_controller_controllerpb_controller_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_controller_controllerpb_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_controller_controllerpb_controller_proto_goTypes = []any{
 	(Code)(0),                         // 0: ponor.controller.v1.Code
 	(ConfigChange_Op)(0),              // 1: ponor.controller.v1.ConfigChange.Op
-	(*Outcome)(nil),                   // 2: ponor.controller.v1.Outcome
-	(*Voter)(nil),                     // 3: ponor.controller.v1.Voter
-	(*HelloRequest)(nil),              // 4: ponor.controller.v1.HelloRequest
-	(*HelloResponse)(nil),             // 5: ponor.controller.v1.HelloResponse
-	(*SubmitRequest)(nil),             // 6: ponor.controller.v1.SubmitRequest
-	(*SubmitResponse)(nil),            // 7: ponor.controller.v1.SubmitResponse
-	(*BarrierRequest)(nil),            // 8: ponor.controller.v1.BarrierRequest
-	(*BarrierResponse)(nil),           // 9: ponor.controller.v1.BarrierResponse
-	(*FollowRequest)(nil),             // 10: ponor.controller.v1.FollowRequest
-	(*FollowEntry)(nil),               // 11: ponor.controller.v1.FollowEntry
-	(*FollowResponse)(nil),            // 12: ponor.controller.v1.FollowResponse
-	(*SnapshotRequest)(nil),           // 13: ponor.controller.v1.SnapshotRequest
-	(*SnapshotResponse)(nil),          // 14: ponor.controller.v1.SnapshotResponse
-	(*RegisterRequest)(nil),           // 15: ponor.controller.v1.RegisterRequest
-	(*RegisterResponse)(nil),          // 16: ponor.controller.v1.RegisterResponse
-	(*HeartbeatRequest)(nil),          // 17: ponor.controller.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),         // 18: ponor.controller.v1.HeartbeatResponse
-	(*Move)(nil),                      // 19: ponor.controller.v1.Move
-	(*ReplicaList)(nil),               // 20: ponor.controller.v1.ReplicaList
-	(*NewTopic)(nil),                  // 21: ponor.controller.v1.NewTopic
-	(*NewPartitions)(nil),             // 22: ponor.controller.v1.NewPartitions
-	(*ConfigChange)(nil),              // 23: ponor.controller.v1.ConfigChange
-	(*ConfigResource)(nil),            // 24: ponor.controller.v1.ConfigResource
-	(*PartitionChange)(nil),           // 25: ponor.controller.v1.PartitionChange
-	(*AdminRequest)(nil),              // 26: ponor.controller.v1.AdminRequest
-	(*ItemResult)(nil),                // 27: ponor.controller.v1.ItemResult
-	(*AdminResponse)(nil),             // 28: ponor.controller.v1.AdminResponse
-	(*StatusRequest)(nil),             // 29: ponor.controller.v1.StatusRequest
-	(*StatusResponse)(nil),            // 30: ponor.controller.v1.StatusResponse
-	(*VoterStatus)(nil),               // 31: ponor.controller.v1.VoterStatus
-	(*SessionStatus)(nil),             // 32: ponor.controller.v1.SessionStatus
-	nil,                               // 33: ponor.controller.v1.NewTopic.AssignmentsEntry
-	nil,                               // 34: ponor.controller.v1.NewTopic.ConfigsEntry
-	(*metadatapb.Command)(nil),        // 35: ponor.metadata.v1.Command
-	(*metadatapb.RegisterBroker)(nil), // 36: ponor.metadata.v1.RegisterBroker
-	(*metadatapb.Incarnation)(nil),    // 37: ponor.metadata.v1.Incarnation
+	(QuorumRequest_Op)(0),             // 2: ponor.controller.v1.QuorumRequest.Op
+	(*Outcome)(nil),                   // 3: ponor.controller.v1.Outcome
+	(*Voter)(nil),                     // 4: ponor.controller.v1.Voter
+	(*HelloRequest)(nil),              // 5: ponor.controller.v1.HelloRequest
+	(*HelloResponse)(nil),             // 6: ponor.controller.v1.HelloResponse
+	(*SubmitRequest)(nil),             // 7: ponor.controller.v1.SubmitRequest
+	(*SubmitResponse)(nil),            // 8: ponor.controller.v1.SubmitResponse
+	(*BarrierRequest)(nil),            // 9: ponor.controller.v1.BarrierRequest
+	(*BarrierResponse)(nil),           // 10: ponor.controller.v1.BarrierResponse
+	(*FollowRequest)(nil),             // 11: ponor.controller.v1.FollowRequest
+	(*FollowEntry)(nil),               // 12: ponor.controller.v1.FollowEntry
+	(*FollowResponse)(nil),            // 13: ponor.controller.v1.FollowResponse
+	(*SnapshotRequest)(nil),           // 14: ponor.controller.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),          // 15: ponor.controller.v1.SnapshotResponse
+	(*RegisterRequest)(nil),           // 16: ponor.controller.v1.RegisterRequest
+	(*RegisterResponse)(nil),          // 17: ponor.controller.v1.RegisterResponse
+	(*HeartbeatRequest)(nil),          // 18: ponor.controller.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),         // 19: ponor.controller.v1.HeartbeatResponse
+	(*Move)(nil),                      // 20: ponor.controller.v1.Move
+	(*ReplicaList)(nil),               // 21: ponor.controller.v1.ReplicaList
+	(*NewTopic)(nil),                  // 22: ponor.controller.v1.NewTopic
+	(*NewPartitions)(nil),             // 23: ponor.controller.v1.NewPartitions
+	(*ConfigChange)(nil),              // 24: ponor.controller.v1.ConfigChange
+	(*ConfigResource)(nil),            // 25: ponor.controller.v1.ConfigResource
+	(*PartitionChange)(nil),           // 26: ponor.controller.v1.PartitionChange
+	(*AdminRequest)(nil),              // 27: ponor.controller.v1.AdminRequest
+	(*ItemResult)(nil),                // 28: ponor.controller.v1.ItemResult
+	(*AdminResponse)(nil),             // 29: ponor.controller.v1.AdminResponse
+	(*StatusRequest)(nil),             // 30: ponor.controller.v1.StatusRequest
+	(*StatusResponse)(nil),            // 31: ponor.controller.v1.StatusResponse
+	(*VoterStatus)(nil),               // 32: ponor.controller.v1.VoterStatus
+	(*SessionStatus)(nil),             // 33: ponor.controller.v1.SessionStatus
+	(*QuorumRequest)(nil),             // 34: ponor.controller.v1.QuorumRequest
+	(*QuorumMember)(nil),              // 35: ponor.controller.v1.QuorumMember
+	(*QuorumResponse)(nil),            // 36: ponor.controller.v1.QuorumResponse
+	nil,                               // 37: ponor.controller.v1.NewTopic.AssignmentsEntry
+	nil,                               // 38: ponor.controller.v1.NewTopic.ConfigsEntry
+	(*metadatapb.Command)(nil),        // 39: ponor.metadata.v1.Command
+	(*metadatapb.RegisterBroker)(nil), // 40: ponor.metadata.v1.RegisterBroker
+	(*metadatapb.Incarnation)(nil),    // 41: ponor.metadata.v1.Incarnation
 }
 var file_controller_controllerpb_controller_proto_depIdxs = []int32{
 	0,  // 0: ponor.controller.v1.Outcome.code:type_name -> ponor.controller.v1.Code
-	2,  // 1: ponor.controller.v1.HelloResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	3,  // 2: ponor.controller.v1.HelloResponse.voters:type_name -> ponor.controller.v1.Voter
-	35, // 3: ponor.controller.v1.SubmitRequest.commands:type_name -> ponor.metadata.v1.Command
-	2,  // 4: ponor.controller.v1.SubmitResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	2,  // 5: ponor.controller.v1.BarrierResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	2,  // 6: ponor.controller.v1.FollowResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	11, // 7: ponor.controller.v1.FollowResponse.entries:type_name -> ponor.controller.v1.FollowEntry
-	2,  // 8: ponor.controller.v1.SnapshotResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	36, // 9: ponor.controller.v1.RegisterRequest.registration:type_name -> ponor.metadata.v1.RegisterBroker
-	2,  // 10: ponor.controller.v1.RegisterResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	37, // 11: ponor.controller.v1.RegisterResponse.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	37, // 12: ponor.controller.v1.HeartbeatRequest.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	2,  // 13: ponor.controller.v1.HeartbeatResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	19, // 14: ponor.controller.v1.HeartbeatResponse.moves:type_name -> ponor.controller.v1.Move
-	37, // 15: ponor.controller.v1.Move.target:type_name -> ponor.metadata.v1.Incarnation
-	33, // 16: ponor.controller.v1.NewTopic.assignments:type_name -> ponor.controller.v1.NewTopic.AssignmentsEntry
-	34, // 17: ponor.controller.v1.NewTopic.configs:type_name -> ponor.controller.v1.NewTopic.ConfigsEntry
-	20, // 18: ponor.controller.v1.NewPartitions.assignments:type_name -> ponor.controller.v1.ReplicaList
+	3,  // 1: ponor.controller.v1.HelloResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	4,  // 2: ponor.controller.v1.HelloResponse.voters:type_name -> ponor.controller.v1.Voter
+	39, // 3: ponor.controller.v1.SubmitRequest.commands:type_name -> ponor.metadata.v1.Command
+	3,  // 4: ponor.controller.v1.SubmitResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	3,  // 5: ponor.controller.v1.BarrierResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	3,  // 6: ponor.controller.v1.FollowResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	12, // 7: ponor.controller.v1.FollowResponse.entries:type_name -> ponor.controller.v1.FollowEntry
+	3,  // 8: ponor.controller.v1.SnapshotResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	40, // 9: ponor.controller.v1.RegisterRequest.registration:type_name -> ponor.metadata.v1.RegisterBroker
+	3,  // 10: ponor.controller.v1.RegisterResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	41, // 11: ponor.controller.v1.RegisterResponse.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	41, // 12: ponor.controller.v1.HeartbeatRequest.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	3,  // 13: ponor.controller.v1.HeartbeatResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	20, // 14: ponor.controller.v1.HeartbeatResponse.moves:type_name -> ponor.controller.v1.Move
+	41, // 15: ponor.controller.v1.Move.target:type_name -> ponor.metadata.v1.Incarnation
+	37, // 16: ponor.controller.v1.NewTopic.assignments:type_name -> ponor.controller.v1.NewTopic.AssignmentsEntry
+	38, // 17: ponor.controller.v1.NewTopic.configs:type_name -> ponor.controller.v1.NewTopic.ConfigsEntry
+	21, // 18: ponor.controller.v1.NewPartitions.assignments:type_name -> ponor.controller.v1.ReplicaList
 	1,  // 19: ponor.controller.v1.ConfigChange.op:type_name -> ponor.controller.v1.ConfigChange.Op
-	23, // 20: ponor.controller.v1.ConfigResource.changes:type_name -> ponor.controller.v1.ConfigChange
-	21, // 21: ponor.controller.v1.AdminRequest.create_topics:type_name -> ponor.controller.v1.NewTopic
-	22, // 22: ponor.controller.v1.AdminRequest.create_partitions:type_name -> ponor.controller.v1.NewPartitions
-	24, // 23: ponor.controller.v1.AdminRequest.alter_configs:type_name -> ponor.controller.v1.ConfigResource
-	25, // 24: ponor.controller.v1.AdminRequest.reassign:type_name -> ponor.controller.v1.PartitionChange
-	25, // 25: ponor.controller.v1.AdminRequest.elect_preferred:type_name -> ponor.controller.v1.PartitionChange
-	2,  // 26: ponor.controller.v1.AdminResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	27, // 27: ponor.controller.v1.AdminResponse.items:type_name -> ponor.controller.v1.ItemResult
-	2,  // 28: ponor.controller.v1.StatusResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	31, // 29: ponor.controller.v1.StatusResponse.voters:type_name -> ponor.controller.v1.VoterStatus
-	32, // 30: ponor.controller.v1.StatusResponse.sessions:type_name -> ponor.controller.v1.SessionStatus
-	37, // 31: ponor.controller.v1.SessionStatus.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	20, // 32: ponor.controller.v1.NewTopic.AssignmentsEntry.value:type_name -> ponor.controller.v1.ReplicaList
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	24, // 20: ponor.controller.v1.ConfigResource.changes:type_name -> ponor.controller.v1.ConfigChange
+	22, // 21: ponor.controller.v1.AdminRequest.create_topics:type_name -> ponor.controller.v1.NewTopic
+	23, // 22: ponor.controller.v1.AdminRequest.create_partitions:type_name -> ponor.controller.v1.NewPartitions
+	25, // 23: ponor.controller.v1.AdminRequest.alter_configs:type_name -> ponor.controller.v1.ConfigResource
+	26, // 24: ponor.controller.v1.AdminRequest.reassign:type_name -> ponor.controller.v1.PartitionChange
+	26, // 25: ponor.controller.v1.AdminRequest.elect_preferred:type_name -> ponor.controller.v1.PartitionChange
+	3,  // 26: ponor.controller.v1.AdminResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	28, // 27: ponor.controller.v1.AdminResponse.items:type_name -> ponor.controller.v1.ItemResult
+	3,  // 28: ponor.controller.v1.StatusResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	32, // 29: ponor.controller.v1.StatusResponse.voters:type_name -> ponor.controller.v1.VoterStatus
+	33, // 30: ponor.controller.v1.StatusResponse.sessions:type_name -> ponor.controller.v1.SessionStatus
+	41, // 31: ponor.controller.v1.SessionStatus.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	2,  // 32: ponor.controller.v1.QuorumRequest.op:type_name -> ponor.controller.v1.QuorumRequest.Op
+	3,  // 33: ponor.controller.v1.QuorumResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	35, // 34: ponor.controller.v1.QuorumResponse.members:type_name -> ponor.controller.v1.QuorumMember
+	21, // 35: ponor.controller.v1.NewTopic.AssignmentsEntry.value:type_name -> ponor.controller.v1.ReplicaList
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_controller_controllerpb_controller_proto_init() }
@@ -2524,8 +2916,8 @@ func file_controller_controllerpb_controller_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controller_controllerpb_controller_proto_rawDesc), len(file_controller_controllerpb_controller_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   33,
+			NumEnums:      3,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
