@@ -13,10 +13,12 @@ import (
 	"ponor/rpc"
 )
 
-// keyBrokerState is the call by which an operator's tool cordons and drains
-// brokers; Kafka's protocol has none. It stands apart from the cluster's own
-// keys because clients' listeners serve it.
-const keyBrokerState = rpc.InternalKey + 100
+// The calls of operators' tools, for which Kafka's protocol has nothing. They
+// stand apart from the cluster's own keys because clients' listeners serve them.
+const (
+	keyBrokerState = rpc.InternalKey + 100 + iota // cordon and drain brokers
+	keyImage                                      // read the metadata
+)
 
 // operatorPatience bounds an operator's call.
 const operatorPatience = 20 * time.Second
@@ -24,7 +26,12 @@ const operatorPatience = 20 * time.Second
 // OperatorAPIs are the calls for operators' tools, to be served beside Kafka's
 // on the listeners of clients.
 func (n *Node) OperatorAPIs() []rpc.API {
-	return []rpc.API{call(keyBrokerState, func(ctx context.Context, _ *rpc.Conn, q *metadatapb.BrokerState) response {
+	images := new(imageReader)
+	return []rpc.API{call(keyImage, func(ctx context.Context, _ *rpc.Conn, q *controllerpb.SnapshotRequest) response {
+		ctx, cancel := context.WithTimeout(ctx, operatorPatience)
+		defer cancel()
+		return images.piece(ctx, n, q)
+	}), call(keyBrokerState, func(ctx context.Context, _ *rpc.Conn, q *metadatapb.BrokerState) response {
 		ctx, cancel := context.WithTimeout(ctx, operatorPatience)
 		defer cancel()
 		err := n.SetBrokerState(ctx, metadata.BrokerID(q.Broker), func(b *metadata.Broker) {

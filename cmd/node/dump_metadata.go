@@ -3,16 +3,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"hash/crc64"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"ponor/controller"
 	"ponor/metadata"
 )
 
@@ -24,7 +21,7 @@ type metadataDump struct{ json.RawMessage }
 // the snapshot itself has none.
 func dumpMetadata(from string, b []byte) (dumped, error) {
 	if !strings.Contains(from, "://") {
-		if err := checkSnapshotMeta(filepath.Join(filepath.Dir(from), "meta.json"), b); err != nil {
+		if err := controller.CheckSnapshotMeta(filepath.Join(filepath.Dir(from), "meta.json"), b); err != nil {
 			return nil, err
 		}
 	}
@@ -37,34 +34,6 @@ func dumpMetadata(from string, b []byte) (dumped, error) {
 		return nil, fmt.Errorf("encode snapshot as JSON: %w", err)
 	}
 	return metadataDump{text}, nil
-}
-
-// checkSnapshotMeta compares a snapshot with Raft's note about it, if there is
-// one.
-func checkSnapshotMeta(path string, b []byte) error {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var meta struct {
-		Size int64
-		CRC  []byte // CRC-64, ECMA
-	}
-	if err := json.Unmarshal(text, &meta); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	if meta.Size != int64(len(b)) {
-		return fmt.Errorf("snapshot has %d bytes, %s says %d", len(b), path, meta.Size)
-	}
-	h := crc64.New(crc64.MakeTable(crc64.ECMA))
-	_, _ = h.Write(b)
-	if got := h.Sum(nil); !bytes.Equal(got, meta.CRC) {
-		return fmt.Errorf("snapshot's CRC is %x, %s says %x", got, path, meta.CRC)
-	}
-	return nil
 }
 
 // print shows the same JSON to people: the message's names are its explanation.

@@ -21,6 +21,8 @@ const (
 	exitOK    = 0
 	exitError = 1 // the command was understood and did not succeed
 	exitUsage = 2 // the command line, environment or file is wrong
+	// exitUnchecked: a verification could not be done.
+	exitUnchecked = 2
 )
 
 // usageError marks mistakes of the caller, so that they exit with 2.
@@ -56,8 +58,12 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	reportError(cmd, err, out, errOut)
 	var usage usageError
-	if errors.As(err, &usage) || isCobraUsage(err) {
+	var unchecked uncheckedError
+	switch {
+	case errors.As(err, &usage) || isCobraUsage(err):
 		return exitUsage
+	case errors.As(err, &unchecked):
+		return exitUnchecked
 	}
 	return exitError
 }
@@ -108,6 +114,6 @@ storage, so brokers keep nothing and partitions move without copying a byte.
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.AddCommand(newStart(), newDemo(), newTopic(), newProduce(), newConsume(),
-		newBench(), newCluster(), newBroker(), newQuorum(), newCheck(), newDump(), newConfig(), newVersion())
+		newBench(), newCluster(), newBroker(), newQuorum(), newCheck(), newVerify(), newDump(), newConfig(), newVersion())
 	return root
 }
