@@ -202,12 +202,14 @@ func TestUnwrittenSectors(t *testing.T) {
 		{"rest of a sector that shows the offset", 505, [2]int{0, 7}, true},
 		{"rest of a sector that is zeros by right", 506, [2]int{0, 6}, false},
 		{"end of the file", 0, [2]int{1024, len(batch)}, true},
+		{"two bytes in the last sector", int64(514 - len(batch)%512), [2]int{len(batch) - 2, len(batch)}, true},
+		{"one byte in the last sector, zero by right", int64(513 - len(batch)%512), [2]int{len(batch) - 1, len(batch)}, false},
 		{"last bytes", 0, [2]int{len(batch) - 3, len(batch)}, false},
 	}
 	for _, c := range cases {
 		p := bytes.Clone(batch)
 		clear(p[c.zero[0]:c.zero[1]])
-		if got := hasUnwrittenSector(p, c.pos, 0x0102); got != c.want {
+		if got := hasUnwrittenSector(p, int64(len(batch)), c.pos, 0x0102); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -222,7 +224,7 @@ func FuzzTorn(f *testing.F) {
 		b := kbatch.New(kbatch.Record{Value: value}).Placed(9, 1).Bytes()
 		at := 16 + int(flip)%(len(b)-16) // the length is another test's business
 		b[at] ^= 1
-		if hasUnwrittenSector(b, 0, 9) {
+		if hasUnwrittenSector(b, int64(len(b)), 0, 9) {
 			return
 		}
 		name := filepath.Join(t.TempDir(), "x.log")

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"ponor/internal/vfs"
 )
 
 // FS is what a Store asks of a file system, small enough that a test can stand
@@ -19,7 +21,8 @@ type FS interface {
 	Open(name string, create bool) (File, error)
 	// ReadDir lists the names in a directory, sorted.
 	ReadDir(name string) ([]string, error)
-	// MkdirAll makes a directory and its parents.
+	// MkdirAll makes a directory and its parents. Those above it are durable then,
+	// the directory itself once SyncDir of its parent returned.
 	MkdirAll(name string) error
 	// Rename replaces the target.
 	Rename(from, to string) error
@@ -86,7 +89,7 @@ func (OS) ReadDir(name string) ([]string, error) {
 }
 
 // MkdirAll implements FS.
-func (OS) MkdirAll(name string) error { return os.MkdirAll(name, 0o755) }
+func (OS) MkdirAll(name string) error { return vfs.MakeDirs(name) }
 
 // Rename implements FS.
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }

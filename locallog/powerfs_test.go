@@ -125,8 +125,11 @@ func (b *booted) ReadDir(name string) ([]string, error) {
 }
 
 func (b *booted) MkdirAll(name string) error {
+	if _, err := b.disk.Stat(name); err == nil || errors.Is(err, crashfs.ErrStopped) {
+		return err
+	}
 	parent := path.Dir(name)
-	if parent != "/" {
+	if _, err := b.disk.Stat(parent); err != nil {
 		if err := b.MkdirAll(parent); err != nil {
 			return err
 		}
@@ -134,10 +137,7 @@ func (b *booted) MkdirAll(name string) error {
 			return err
 		}
 	}
-	if err := b.disk.Mkdir(name); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
+	return b.disk.Mkdir(name)
 }
 
 func (b *booted) Rename(from, to string) error { return b.disk.Rename(from, to) }

@@ -134,6 +134,21 @@ func TestWhatIsTornAndWhatIsDamaged(t *testing.T) {
 			clear(p[(last/512+1)*512:])
 			return p
 		}, 10},
+		{"the last sector, in which the last batch has few bytes, was not written", func(p []byte, last int) []byte {
+			p = append(p[:last], kbatch.Sized(5000, 1, 1024-last%512+9, 99).Bytes()...)
+			commitlog.Batch(p[last:]).SetBase(10, 0)
+			if over := len(p) % 512; over < 2 || over > 15 {
+				panic(over)
+			}
+			clear(p[len(p)/512*512:])
+			return p
+		}, 10},
+		{"the last sector was not written, in which another batch begins", func(p []byte, last int) []byte {
+			p = append(p[:last], kbatch.Sized(5000, 1, 1024-last%512+9, 99).Bytes()...)
+			commitlog.Batch(p[last:]).SetBase(10, 0)
+			at := len(p) / 512 * 512
+			return append(p[:at], make([]byte, 300)...)
+		}, 10},
 		{"a flipped bit in the last batch", func(p []byte, last int) []byte { p[last+300] ^= 1; return p }, 0},
 		{"a flipped bit in an earlier batch", func(p []byte, last int) []byte { p[2*size+100] ^= 1; return p }, 0},
 		{"a flipped magic in the last batch", func(p []byte, last int) []byte { p[last+16] ^= 1; return p }, 0},

@@ -95,9 +95,9 @@ func torn(file File, pos, size int64, expected commitlog.Offset) (bool, error) {
 	}
 	claimed := int64(int32(binary.BigEndian.Uint32(rest[8:]))) + 12
 	if claimed >= commitlog.HeaderBytes && claimed <= int64(len(rest)) {
-		return hasUnwrittenSector(rest[:claimed], pos, expected), nil
+		return hasUnwrittenSector(rest, claimed, pos, expected), nil
 	}
-	if hasUnwrittenSector(rest, pos, expected) {
+	if hasUnwrittenSector(rest, int64(len(rest)), pos, expected) {
 		return true, nil
 	}
 	if claimed < commitlog.HeaderBytes {
@@ -113,21 +113,22 @@ func torn(file File, pos, size int64, expected commitlog.Offset) (bool, error) {
 	return true, nil
 }
 
-// hasUnwrittenSector says whether some sector (or what the file has of it)
-// holds nothing but zeros where a batch with the expected offset would not. The
-// rest of a sector in which a batch begins may be zeros by right, as offsets
-// begin with them; so may the last few bytes of a batch.
-func hasUnwrittenSector(rest []byte, pos int64, expected commitlog.Offset) bool {
+// hasUnwrittenSector says whether some sector that the batch in the first n
+// bytes of rest touches holds nothing but zeros, up to its end or the file's,
+// where a batch with the expected offset would not. The rest of a sector in which
+// a batch begins may be zeros by right, as offsets begin with them; so may the
+// last byte of a batch, which counts headers.
+func hasUnwrittenSector(rest []byte, n, pos int64, expected commitlog.Offset) bool {
 	enough := 1 + bits.LeadingZeros64(uint64(expected))/8
 	if expected == 0 {
 		enough = 12 // past the length, too
 	}
-	for at := int64(0); at < int64(len(rest)); {
+	for at := int64(0); at < n; {
 		end := min(at+sector-(pos+at)%sector, int64(len(rest)))
-		if part := rest[at:end]; len(part) >= enough && len(bytes.Trim(part, "\x00")) == 0 {
+		if own := min(end, n) - at; own >= int64(enough) && len(bytes.Trim(rest[at:end], "\x00")) == 0 {
 			return true
 		}
-		at, enough = end, 16
+		at, enough = end, 2
 	}
 	return false
 }

@@ -52,11 +52,8 @@ func (n *node) do(c change) {
 
 // apply returns a file's content after the change; it may reuse data.
 func (c change) apply(data []byte) []byte {
-	if c.data == nil {
-		return resize(data, c.off)
-	}
-	data = resize(data, max(int64(len(data)), c.off+int64(len(c.data))))
-	copy(data[c.off:], c.data)
+	data = resize(data, c.size(int64(len(data))))
+	copy(data[min(c.off, int64(len(data))):], c.data)
 	return data
 }
 
@@ -97,19 +94,18 @@ func (n *node) startSync() (end func()) {
 
 // survive copies what is left of a node after a crash.
 func survive(n *node, rng *rand.Rand, seen map[*node]*node) *node {
-	if s, ok := seen[n]; ok {
-		return s // a second name of the same file
-	}
-	s := &node{}
-	if n.dir {
-		s = newDir()
-	}
-	seen[n] = s
 	if !n.dir {
-		s.synced = n.surviving(rng)
+		if s, ok := seen[n]; ok {
+			return s // a second name of the same file
+		}
+		s := &node{synced: n.surviving(rng)}
 		s.data = slices.Clone(s.synced)
+		seen[n] = s
 		return s
 	}
+	// A directory never has two names: one that was renamed and survives under
+	// both is two.
+	s := newDir()
 	names := maps.Clone(n.syncedNames)
 	if rng != nil {
 		all := maps.Clone(n.syncedNames)
@@ -134,47 +130,72 @@ func survive(n *node, rng *rand.Rand, seen map[*node]*node) *node {
 }
 
 // surviving is a file's content after a crash: of the changes that were not
-// synced none, all, or each by chance, whole or in part.
+// synced none, all, or any mixture that a disk can hold.
 func (n *node) surviving(rng *rand.Rand) []byte {
-	data := slices.Clone(n.synced)
 	if rng == nil || len(n.changes) == 0 {
-		return data
+		return slices.Clone(n.synced)
 	}
 	switch rng.IntN(3) {
 	case 0:
-		return data
+		return slices.Clone(n.synced)
 	case 1:
 		return slices.Clone(n.data)
 	}
-	for _, c := range n.changes {
-		switch rng.IntN(3) {
-		case 0:
-			data = c.apply(data)
-		case 1:
-			data = c.tear(data, rng)
-		}
-	}
-	return data
+	return n.mixture(rng)
 }
 
-// tear applies some sectors of a write. A file that it makes longer may end
-// anywhere between.
-func (c change) tear(data []byte, rng *rand.Rand) []byte {
-	if len(c.data) == 0 {
-		return data
-	}
-	was := int64(len(data))
-	end := c.off + int64(len(c.data))
-	data = resize(data, max(was, end))
-	for at := c.off; at < end; {
-		next := min((at/sector+1)*sector, end)
-		if rng.IntN(2) == 0 {
-			copy(data[at:next], c.data[at-c.off:])
+// mixture is what a disk may hold on which sectors were written back at moments
+// of their own: each is as it was after some of the changes, and so is the size,
+// which may also be amidst a write that made the file longer.
+func (n *node) mixture(rng *rand.Rand) []byte {
+	// By sector the changes that touch it.
+	touched := map[int64][]int{}
+	size := int64(len(n.synced))
+	sizes := []int64{size}
+	for i, c := range n.changes {
+		from, to := c.span(size)
+		for s := from / sector; s*sector < to; s++ {
+			touched[s] = append(touched[s], i)
 		}
-		at = next
+		was := size
+		size = c.size(size)
+		sizes = append(sizes, size)
+		if inside := was/sector*sector + sector; inside < size && c.data != nil {
+			sizes = append(sizes, inside+rng.Int64N((size-inside+sector-1)/sector)*sector)
+		}
 	}
-	if end > was {
-		data = resize(data, was+rng.Int64N(end-was+1))
+	after := map[int][]int64{} // by change the sectors that are as it left them
+	for _, s := range slices.Sorted(maps.Keys(touched)) {
+		if i := rng.IntN(len(touched[s]) + 1); i > 0 {
+			c := touched[s][i-1]
+			after[c] = append(after[c], s)
+		}
 	}
-	return data
+	out := resize(slices.Clone(n.synced), sizes[rng.IntN(len(sizes))])
+	now := slices.Clone(n.synced)
+	for i, c := range n.changes {
+		now = c.apply(now)
+		for _, s := range after[i] {
+			at, end := min(s*sector, int64(len(out))), min((s+1)*sector, int64(len(out)))
+			clear(out[at:end])
+			copy(out[at:end], now[min(at, int64(len(now))):])
+		}
+	}
+	return out
+}
+
+// span is the bytes that a change touches in a file of a size.
+func (c change) span(size int64) (from, to int64) {
+	if c.data == nil {
+		return min(c.off, size), max(c.off, size)
+	}
+	return min(c.off, size), c.off + int64(len(c.data))
+}
+
+// size is the file's size after the change.
+func (c change) size(was int64) int64 {
+	if c.data == nil {
+		return c.off
+	}
+	return max(was, c.off+int64(len(c.data)))
 }
