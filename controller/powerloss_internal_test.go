@@ -3,7 +3,6 @@ package controller
 import (
 	"bytes"
 	"encoding/binary"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -18,11 +17,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"ponor/internal/powerloss"
-)
-
-var (
-	powerSeeds = flag.Int("powerloss.seeds", 300, "how many power cuts each test makes")
-	powerSeed  = flag.Uint64("powerloss.seed", 1, "seed of the first power cut")
 )
 
 // storeState is what the Raft stores must hold.
@@ -322,14 +316,15 @@ func TestRaftStoresSurvivePowerLoss(t *testing.T) {
 		return
 	}
 	const lives, generations = 3, 3
-	n := *powerSeeds/(lives*generations) + 1
+	seed, n := powerloss.Seeds(300)
+	n = n/(lives*generations) + 1
 	crashes := 0
 	for life := range uint64(lives) {
 		steps, dir, done := storeSteps(life), powerloss.Scratch(t), 0
 		for generation := 0; generation < generations && done < len(steps); generation++ {
 			r := powerloss.Record(t, dir, fmt.Sprint(life, " ", done, " ", len(steps)))
 			var err error
-			if dir, done, err = cutStores(t, r, steps, done, *powerSeed+uint64(crashes), n); err != nil {
+			if dir, done, err = cutStores(t, r, steps, done, seed+uint64(crashes), n); err != nil {
 				t.Fatalf("life %d, generation %d: %v", life, generation, err)
 			}
 			crashes += n

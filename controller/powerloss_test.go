@@ -1,7 +1,6 @@
 package controller_test
 
 import (
-	"flag"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -153,8 +152,7 @@ func TestNodeSurvivesPowerLoss(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { runNode(t, p) })
 		return
 	}
-	seeds := int(flag.Lookup("powerloss.seeds").Value.(flag.Getter).Get().(int))
-	first := flag.Lookup("powerloss.seed").Value.(flag.Getter).Get().(uint64)
+	first, seeds := powerloss.Seeds(200)
 	const generations = 3
 	dir, crashes := powerloss.Scratch(t), 0
 	var kept []string // marks that led to dir
