@@ -44,9 +44,12 @@ func (w *workload) create() error {
 	adm := kadm.NewClient(cl)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	for topic, n := range map[string]int32{mainTopic: mainPartitions, trimTopic: trimPartitions, growTopic: 1} {
+	w.h.Expires(TP{Topic: oldTopic})
+	tiny, short, age := "8192", "20000", "3000"
+	configs := map[string]map[string]*string{oldTopic: {"internal.segment.bytes": &tiny, "retention.bytes": &short, "segment.ms": &age}}
+	for topic, n := range map[string]int32{mainTopic: mainPartitions, trimTopic: trimPartitions, growTopic: 1, oldTopic: 1} {
 		for {
-			_, err := adm.CreateTopic(ctx, n, 3, nil, topic)
+			_, err := adm.CreateTopic(ctx, n, 3, configs[topic], topic)
 			if err == nil || errors.Is(err, kerr.TopicAlreadyExists) {
 				break
 			}

@@ -44,6 +44,10 @@ const maxPerRule = 5
 //	undeleted   what was deleted and confirmed is not read again
 //	unread      a consumer saw what the final log does not have
 //	unavailable a partition with acknowledged records can be read at the end
+//	stale       the high watermark in an answer to a fetch was true at most 10 s
+//	            before it was asked for
+//	unserved    a partition whose owner lived took and gave records while there
+//	            was no metadata quorum
 //	noted       somebody saw it directly
 func Check(h *History) []Violation {
 	h.mu.Lock()
@@ -55,6 +59,8 @@ func Check(h *History) []Violation {
 	c.partitions()
 	c.consumers()
 	c.ends()
+	c.marks()
+	c.served()
 	return c.found
 }
 
@@ -193,6 +199,9 @@ func (c *check) consumers() {
 	}
 	next := map[key]int64{}
 	for _, p := range c.h.mu.polls {
+		if p.Consumer == Asker {
+			continue
+		}
 		k := key{p.Consumer, p.TP}
 		want, begun := next[k]
 		if begun && p.Offset != want {

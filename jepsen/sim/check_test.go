@@ -2,6 +2,7 @@ package sim_test
 
 import (
 	"testing"
+	"time"
 
 	"ponor/jepsen/sim"
 )
@@ -45,6 +46,11 @@ func TestCheckFindsEachAnomaly(t *testing.T) {
 			s.has(1, b)
 			s.has(2, c)
 			s.SawEnd(sim.End{TP: tp, Floor: s.AskEnd(tp), Offset: 2})
+			s.SawMark(sim.Mark{TP: tp, Asked: 5 * time.Second, Offset: 1}) // nobody knew of the other 10 s before
+			s.SawMark(sim.Mark{TP: tp, Asked: time.Minute, Offset: 2})
+			s.Poll(sim.Poll{Consumer: sim.Asker, TP: tp, Offset: 1, Record: b})
+			s.Poll(sim.Poll{Consumer: sim.Asker, TP: tp, Offset: 0, Record: a})
+			s.Demand(sim.Service{TP: tp, Begin: time.Minute, End: time.Minute + 3*time.Second})
 		},
 		"lost":     func(s *story) { s.has(0, s.acked(0)); s.acked(1) },
 		"conflict": func(s *story) { a, b := s.acked(0), s.acked(1); s.has(0, a); s.has(1, s.Send(idem, tp)); s.saw(1, b) },
@@ -74,6 +80,14 @@ func TestCheckFindsEachAnomaly(t *testing.T) {
 		"unavailable": func(s *story) {
 			other := sim.TP{Topic: "other"}
 			s.Ack(s.Send(idem, other), 0)
+		},
+		"stale": func(s *story) {
+			s.has(0, s.acked(0))
+			s.SawMark(sim.Mark{TP: tp, Asked: time.Minute, Offset: 0})
+		},
+		"unserved": func(s *story) {
+			s.has(0, s.acked(0))
+			s.Demand(sim.Service{TP: tp, Begin: time.Minute, End: 2 * time.Minute})
 		},
 		"noted": func(s *story) { s.Note("images differ") },
 	}

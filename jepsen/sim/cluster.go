@@ -15,6 +15,7 @@ import (
 	"ponor/controller"
 	"ponor/internal/crashfs"
 	"ponor/metadata"
+	"ponor/partition"
 	"ponor/sharedlog"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/dir"
@@ -35,13 +36,13 @@ const (
 
 // cluster is a set of nodes on one network and one store.
 type cluster struct {
-	net   *Network
-	store *storeWorld
-	time  *timeline
-	seed  uint64
-	base  string // directory for the quorum's logs
-	join  []string
-	plant Plant
+	net    *Network
+	store  *storeWorld
+	time   *timeline
+	seed   uint64
+	base   string // directory for the quorum's logs
+	join   []string
+	plants Options
 
 	nodes []*node
 	mu    struct {
@@ -61,13 +62,15 @@ type node struct {
 	c     *cluster
 	id    int
 	name  string
-	voter bool
+	voter bool // from the beginning
+	able  bool // to vote
 	log   *logBuffer
 
 	mu struct {
 		sync.Mutex
 		run  *running // nil while there is none
 		down bool     // must stay down
+		away bool     // a guest that is not there
 	}
 }
 
@@ -94,9 +97,10 @@ func newCluster(seed uint64, base string, dirStore bool, voters, brokers int, tl
 	} else {
 		c.mu.mem = mem.New()
 	}
-	for i := 1; i <= voters+brokers; i++ {
-		n := &node{c: c, id: i, name: fmt.Sprintf("n%d", i), voter: i <= voters, log: &logBuffer{}}
+	for i := 1; i <= voters+brokers+1; i++ {
+		n := &node{c: c, id: i, name: fmt.Sprintf("n%d", i), voter: i <= voters, able: i <= voters+brokers, log: &logBuffer{}}
 		c.nodes = append(c.nodes, n)
+		n.mu.away = i > voters+brokers // the last one is a guest
 		if n.voter {
 			c.join = append(c.join, n.name+":9093")
 		}
@@ -136,8 +140,8 @@ func (n *node) start() error {
 	if err != nil {
 		return err
 	}
-	if c.plant != nil {
-		inner = c.plant(inner, p.dead)
+	if c.plants.Plant != nil {
+		inner = c.plants.Plant(inner, p.dead)
 	}
 	c.mu.Lock()
 	faults := fault.New(inner, c.mu.rng.Uint64())
@@ -150,10 +154,10 @@ func (n *node) start() error {
 	cfg := process.Config{
 		NodeID: metadata.BrokerID(n.id), Version: "sim", Bucket: c.store.view(p, faults), StoreURL: "sim:",
 		Clients: clients, Join: c.join, Dial: c.net.Dialer(p), Zone: fmt.Sprintf("z%d", n.id),
-		CacheBytes: 4 << 20, WALBudget: 8 << 20, DefaultPartitions: 1, TuneLogs: tuneLogs, TuneController: tuneController,
+		CacheBytes: 4 << 20, WALBudget: 8 << 20, DefaultPartitions: 1, TuneLogs: c.tuneLogs, TunePartitions: tunePartitions, TuneController: tuneController,
 		Logger: slog.New(slog.NewTextHandler(n.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
 	}
-	if n.voter {
+	if n.able {
 		if cfg.Quorum, err = c.net.Listen(p, n.name+":9093"); err != nil {
 			return err
 		}
@@ -221,13 +225,37 @@ func (c *cluster) isLeaving() bool {
 	return c.mu.leaving
 }
 
+// isAway says if the node is a guest that is not there.
+func (n *node) isAway() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.mu.away
+}
+
+// setAway has a guest come or go; it neither starts nor stops it.
+func (n *node) setAway(away bool) {
+	n.mu.Lock()
+	n.mu.away = away
+	n.mu.Unlock()
+}
+
+// members are the nodes that belong to the cluster now.
+func (c *cluster) members() (list []*node) {
+	for _, n := range c.nodes {
+		if !n.isAway() {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
 // restart starts the process again, trying until its machine lets it.
 func (n *node) restart() {
 	n.mu.Lock()
-	n.mu.down = false
-	up := n.mu.run != nil
+	n.mu.down = n.mu.away
+	skip := n.mu.run != nil || n.mu.away
 	n.mu.Unlock()
-	if up {
+	if skip {
 		return
 	}
 	for range 100 {
@@ -365,15 +393,26 @@ func (c *cluster) leave() {
 
 // tuneLogs shortens the periods of background work, so that it happens within a
 // run.
-func tuneLogs(c *sharedlog.Config) {
-	c.PackAge, c.MaintainEvery, c.SweepEvery = 5*time.Second, 3*time.Second, 7*time.Second
-	c.ReadCacheBytes, c.MaxExtents = 1<<20, 4
+func (c *cluster) tuneLogs(l *sharedlog.Config) {
+	l.PackAge, l.MaintainEvery, l.SweepEvery = 5*time.Second, 3*time.Second, 7*time.Second
+	l.PackBytes, l.ReadCacheBytes, l.MaxExtents = 256<<10, 1<<20, 4
+	if c.plants.Meta != nil {
+		l.Meta = c.plants.Meta(l.Meta, l.Incarnation)
+	}
 }
+
+// tunePartitions makes retention happen within a run.
+func tunePartitions(c *partition.SetConfig) { c.RetentionInterval = retainEvery }
+
+const retainEvery = 4 * time.Second
+
+// stuckTimeout is how long a broker's writes may hang before it is relieved.
+const stuckTimeout = 6 * time.Second
 
 // tuneController makes snapshots and catching up by them happen within a run.
 func tuneController(c *controller.Config) {
 	c.SnapshotEntries, c.TrailingLogs, c.TailBytes = 150, 50, 64<<10
-	c.RestartGrace = 5 * time.Second
+	c.RestartGrace, c.StuckTimeout = 5*time.Second, stuckTimeout
 }
 
 // logBuffer keeps a node's log.

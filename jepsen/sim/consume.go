@@ -19,6 +19,9 @@ const finalConsumer = 0
 // catchUp bounds how long a reader may take to reach an end that stands still.
 const catchUp = 60 * time.Second
 
+// retained is when retention has done what it can, once nothing is sent.
+const retained = 3 * retainEvery
+
 // assigned asks for partitions of a topic from their beginning.
 func assigned(topic string, n int32, from kgo.Offset) kgo.Opt {
 	m := map[int32]kgo.Offset{}
@@ -33,7 +36,7 @@ func assigned(topic string, n int32, from kgo.Offset) kgo.Opt {
 // where records are deleted.
 func (w *workload) tail(id int, host, topic string, n int32) {
 	reset := kgo.NoResetOffset()
-	if topic == trimTopic {
+	if topic == trimTopic || topic == oldTopic {
 		reset = kgo.NewOffset().AtStart()
 	}
 	cl := w.client(host, assigned(topic, n, kgo.NewOffset().At(0)), kgo.ConsumeResetOffset(reset),
@@ -102,6 +105,7 @@ func (w *workload) available(within time.Duration) error {
 	p := Producer{ID: 500 + w.mu.probes, Idempotent: true}
 	parts := append(sendTo(mainTopic, mainPartitions)(), sendTo(trimTopic, trimPartitions)()...)
 	parts = append(parts, sendTo(growTopic, w.mu.grown)()...)
+	parts = append(parts, TP{Topic: oldTopic})
 	w.mu.Unlock()
 	for _, tp := range parts {
 		r := w.h.Send(p, tp)
@@ -119,7 +123,8 @@ func (w *workload) available(within time.Duration) error {
 // were deleted are gone.
 func (w *workload) readEverything() error {
 	var errs []error
-	for _, topic := range []string{mainTopic, trimTopic, growTopic} {
+	time.Sleep(retained) // what is read must not expire meanwhile
+	for _, topic := range []string{mainTopic, trimTopic, growTopic, oldTopic} {
 		if err := w.readAll(topic, 0); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", topic, err))
 		}

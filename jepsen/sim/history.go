@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"sync"
+	"time"
 )
 
 // TP is a topic's partition. A topic that is made anew under its old name gets
@@ -49,6 +51,7 @@ type Ack struct {
 	Record Record
 	TP     TP
 	Offset int64
+	At     time.Duration // since the run began
 }
 
 // Poll is one record that a consumer was given.
@@ -59,6 +62,21 @@ type Poll struct {
 	Record   Record
 	// Damage says what is wrong with the record's bytes, empty if nothing is.
 	Damage string
+	At     time.Duration // since the run began
+}
+
+// Mark is the high watermark in an answer to a fetch.
+type Mark struct {
+	TP     TP
+	Asked  time.Duration // since the run began
+	Offset int64
+}
+
+// Service is a time in which a partition must have taken and given records: who
+// owned it lived, and reached clients and store.
+type Service struct {
+	TP         TP
+	Begin, End time.Duration // since the run began
 }
 
 // End is an answer to "what is the end of this partition".
@@ -72,7 +90,8 @@ type End struct {
 // History is what the clients of a run saw. Its methods may be called from many
 // goroutines; Check wants them to be done.
 type History struct {
-	mu struct {
+	begin time.Time
+	mu    struct {
 		sync.Mutex
 		next   Record
 		sends  map[Record]Send
@@ -81,6 +100,8 @@ type History struct {
 		failed int // sends without a success
 		polls  []Poll
 		ends   []End
+		marks  []Mark
+		served []Service
 		floor  map[TP]int64
 		seen   map[TP]int64 // highest end answered
 		trims  map[TP]int64 // highest offset up to which deletion was asked for
@@ -94,7 +115,7 @@ type History struct {
 
 // NewHistory returns an empty one.
 func NewHistory() *History {
-	h := &History{}
+	h := &History{begin: time.Now()}
 	h.mu.sends, h.mu.order = map[Record]Send{}, map[TP][]Record{}
 	h.mu.floor, h.mu.seen, h.mu.trims, h.mu.trim = map[TP]int64{}, map[TP]int64{}, map[TP]int64{}, map[TP]int64{}
 	h.mu.gone = map[TP]bool{}
@@ -118,7 +139,7 @@ func (h *History) Ack(r Record, offset int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	tp := h.mu.sends[r].TP
-	h.mu.acks = append(h.mu.acks, Ack{Record: r, TP: tp, Offset: offset})
+	h.mu.acks = append(h.mu.acks, Ack{Record: r, TP: tp, Offset: offset, At: h.Now()})
 	h.mu.floor[tp] = max(h.mu.floor[tp], offset+1)
 }
 
@@ -133,7 +154,25 @@ func (h *History) Fail(Record) {
 func (h *History) Poll(p Poll) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	p.At = h.Now()
 	h.mu.polls = append(h.mu.polls, p)
+}
+
+// Now is the time since the run began.
+func (h *History) Now() time.Duration { return time.Since(h.begin) }
+
+// SawMark notes an answer to a fetch.
+func (h *History) SawMark(m Mark) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.marks = append(h.mu.marks, m)
+}
+
+// Demand notes that a partition must have been served.
+func (h *History) Demand(s Service) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.served = append(h.mu.served, s)
 }
 
 // AskEnd begins a question for the end; the floor goes into SawEnd.
@@ -158,6 +197,9 @@ func (h *History) AskTrim(tp TP, offset int64) {
 	defer h.mu.Unlock()
 	h.mu.trims[tp] = max(h.mu.trims[tp], offset)
 }
+
+// Expires notes that all records of a partition may vanish, oldest first.
+func (h *History) Expires(tp TP) { h.AskTrim(tp, math.MaxInt64) }
 
 // Trimmed notes a confirmed deletion.
 func (h *History) Trimmed(tp TP, start int64) {

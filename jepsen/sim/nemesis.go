@@ -10,12 +10,15 @@ import (
 // nemesis carries out a plan.
 type nemesis struct {
 	c       *cluster
-	clients []string // their hosts
+	plan    Plan
+	clients []string  // their hosts
+	op      *operator // who moves partitions
 	wg      sync.WaitGroup
 	heal    chan struct{} // closed when all faults must end
 	mu      struct {
 		sync.Mutex
 		applied map[Kind]int
+		effects map[string]int
 		missed  []Event
 	}
 	// busy is held, as a token, while processes are killed or started, so that
@@ -24,23 +27,24 @@ type nemesis struct {
 	busy map[string]chan struct{}
 }
 
-func newNemesis(c *cluster, clients []string) *nemesis {
-	n := &nemesis{c: c, clients: clients, heal: make(chan struct{}), busy: map[string]chan struct{}{}}
-	n.mu.applied = map[Kind]int{}
+func newNemesis(c *cluster, plan Plan, clients []string, op *operator) *nemesis {
+	n := &nemesis{c: c, plan: plan, clients: clients, op: op, heal: make(chan struct{}), busy: map[string]chan struct{}{}}
+	n.mu.applied, n.mu.effects = map[Kind]int{}, map[string]int{}
 	for _, x := range c.nodes {
 		n.busy[x.name] = make(chan struct{}, 1)
 	}
+	n.busy["quorum"] = make(chan struct{}, 1)
 	return n
 }
 
-// run applies the events of a plan, each in its time, from now on.
-func (n *nemesis) run(p Plan) {
+// run applies the events of the plan, each in its time, from now on.
+func (n *nemesis) run() {
 	begin := time.Now()
-	for _, e := range p.Events {
+	for _, e := range n.plan.Events {
 		time.Sleep(e.At - time.Since(begin))
 		n.wg.Go(func() { n.apply(e) })
 	}
-	time.Sleep(p.Span - time.Since(begin))
+	time.Sleep(n.plan.Span - time.Since(begin))
 	close(n.heal)
 	n.wg.Wait()
 	n.c.time.add("all faults ended")
@@ -54,9 +58,24 @@ func (n *nemesis) lasts(d time.Duration) {
 	}
 }
 
+// until waits for a condition, at most that long, and says if it came true.
+func (n *nemesis) until(most time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(most); !ok(); {
+		if time.Now().After(end) {
+			return false
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-n.heal:
+			return ok()
+		}
+	}
+	return true
+}
+
 // victim chooses the node an event is for: one that runs, if there is one.
 func (n *nemesis) victim(e Event) *node {
-	if e.Who == Leader && !e.ofStore() {
+	if e.Who == Leader && !e.Kind.ofOwner() {
 		if l := n.c.leader(); l != nil {
 			return l
 		}
@@ -71,7 +90,7 @@ func (n *nemesis) victim(e Event) *node {
 			owners = append(owners, x)
 		}
 	}
-	if e.ofStore() && len(owners) > 0 { // who owns nothing does not use the store
+	if (e.Who == Owner || e.Kind.ofOwner()) && len(owners) > 0 {
 		up = owners
 	}
 	if len(up) == 0 {
@@ -108,12 +127,24 @@ func (n *nemesis) apply(e Event) {
 		return
 	}
 	switch e.Kind {
-	case Kill, KillSilent, Restart:
+	case Kill, KillSilent, Bounce, Restart:
 		n.death(e, []*node{v})
 	case KillAll, PowerCut:
-		n.death(e, n.c.nodes)
+		n.death(e, n.c.members())
 	case Pause:
 		n.pause(e, v)
+	case Zombie, Outcast:
+		n.zombie(e, v)
+	case Beheaded:
+		n.beheaded(e, v)
+	case StuckStore:
+		n.stuck(e, v)
+	case NoQuorum, NoMetadata, NoVoters:
+		n.outage(e)
+	case Move, Shuttle, MoveDeath, Drain, Cordon, Elect, Guest:
+		n.operate(e, v)
+	case Transfer, Revote, Replace:
+		n.requorum(e)
 	default:
 		n.during(e, v, n.begin(e, v))
 	}
@@ -130,6 +161,13 @@ func (n *nemesis) note(e Event, on string) {
 	n.c.time.add("%s: %s for %v", e.Kind, on, e.For.Round(time.Millisecond))
 	n.mu.Lock()
 	n.mu.applied[e.Kind]++
+	n.mu.Unlock()
+}
+
+// effect counts something that a fault has brought about.
+func (n *nemesis) effect(what string) {
+	n.mu.Lock()
+	n.mu.effects[what]++
 	n.mu.Unlock()
 }
 
@@ -184,14 +222,15 @@ func (n *nemesis) pause(e Event, v *node) {
 		return
 	}
 	n.note(e, v.name)
-	in := n.c.net.Block([]string{""}, []string{v.name})
-	out := n.c.net.Block([]string{v.name}, []string{""})
-	resume := r.life.pause()
+	resume := n.stand(v, r)
 	n.lasts(e.For)
 	resume()
-	in()
-	out()
 	n.c.time.add("%s goes on", v.name)
+}
+
+// stand stops a process until resumed.
+func (n *nemesis) stand(v *node, r *running) (resume func()) {
+	return both(r.life.pause(), n.c.net.Block([]string{""}, []string{v.name}), n.c.net.Block([]string{v.name}, []string{""}))
 }
 
 // begin starts any other fault and returns what ends it.
@@ -211,6 +250,9 @@ func (n *nemesis) begin(e Event, v *node) (end func()) {
 		o := n.others(v)
 		peer := []string{o[e.Draw%uint64(len(o))]}
 		return both(net.Block(me, peer), net.Block(peer, me))
+	case OneWay:
+		o := n.others(v)
+		return net.Block(me, []string{o[e.Draw%uint64(len(o))]})
 	case NoClients:
 		return both(net.Block(me, n.clients), net.Block(n.clients, me))
 	case ResetAll:

@@ -67,7 +67,7 @@ func (o *observer) agree(within time.Duration) error {
 		hashes, lag := map[[32]byte]bool{}, ""
 		var top metadata.Index
 		low := ^metadata.Index(0)
-		for _, n := range o.c.nodes {
+		for _, n := range o.c.members() {
 			img := n.image()
 			if img == nil {
 				lag = n.name + " does not run"

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"ponor/jepsen/sim"
+	"ponor/metadata"
+	"ponor/metadata/metadatapb"
+	"ponor/sharedlog"
 	"ponor/sharedlog/objstore"
 )
 
@@ -21,6 +24,13 @@ type liar struct {
 	puts  int
 	every int // lie at every so many-th slot
 	lie   func(l *liar, ctx context.Context, key string, body objstore.Body) error
+}
+
+// isFence says if a slot object is a fence (the kind of package wal's header).
+func isFence(body objstore.Body) bool {
+	const kind, fence = 9, 2
+	b := slices.Concat(body.Parts...)
+	return len(b) > kind && b[kind] == fence
 }
 
 // PutNew lies about some slots of write-ahead logs.
@@ -66,6 +76,48 @@ func overwrites(l *liar, ctx context.Context, key string, body objstore.Body) er
 	return err
 }
 
+// deafToFences takes any object in the way for its own: an owner goes on after
+// its fence.
+func deafToFences(l *liar, ctx context.Context, key string, body objstore.Body) error {
+	err := l.Bucket.PutNew(ctx, key, body)
+	if errors.Is(err, objstore.ErrExists) && !isFence(body) {
+		return nil
+	}
+	return err
+}
+
+// unsealed reports fences as stored and stores none: who comes next opens a log
+// that its owner can still write to.
+func unsealed(l *liar, ctx context.Context, key string, body objstore.Body) error {
+	if isFence(body) {
+		return nil
+	}
+	return l.Bucket.PutNew(ctx, key, body)
+}
+
+// believer takes its own image for the quorum's answer.
+type believer struct{ sharedlog.Meta }
+
+// Barrier asks nobody.
+func (b believer) Barrier(context.Context) (*metadata.Image, error) { return b.Image(), nil }
+
+// hasty gives partitions away without their last record, as one would that does
+// not freeze them first.
+type hasty struct{ sharedlog.Meta }
+
+// SubmitOwn changes flips.
+func (h hasty) SubmitOwn(ctx context.Context, cmd *metadatapb.Command) (metadata.Result, error) {
+	if f := cmd.GetFlip(); f != nil {
+		for _, s := range f.GetStreams() {
+			if n := len(s.GetTail()); n > 0 && s.Tail[n-1].GetEnd()-s.Tail[n-1].GetBase() > 1 {
+				s.Tail[n-1].End--
+				s.End--
+			}
+		}
+	}
+	return h.Meta.SubmitOwn(ctx, cmd)
+}
+
 // TestPlantedBugsAreFound proves that a run sees a store that lies: each lie
 // must be found within a few seeds of the fault that reveals it.
 func TestPlantedBugsAreFound(t *testing.T) {
@@ -81,22 +133,33 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		name   string
 		every  int
 		lie    func(*liar, context.Context, string, objstore.Body) error
+		meta   sim.MetaPlant
 		kind   sim.Kind
 		length time.Duration
 		rules  string // any of them is enough
 	}{
 		// The next owner finds slots missing and refuses to go on.
-		{"success without storing", 40, forgets, sim.Kill, time.Second, "noted"},
-		{"success before storing", 1, early, sim.Kill, time.Second, "lost conflict realtime unread"},
-		{"fences are overwritten", 1, overwrites, sim.CutOff, 6 * time.Second, "lost conflict realtime unread"},
+		{"success without storing", 40, forgets, nil, sim.Kill, time.Second, "noted"},
+		{"success before storing", 1, early, nil, sim.Kill, time.Second, "lost conflict realtime unread"},
+		{"fences are overwritten", 1, overwrites, nil, sim.CutOff, 6 * time.Second, "lost conflict realtime unread"},
+		{"an owner goes on after its fence", 1, deafToFences, nil, sim.Outcast, 4 * time.Second, "lost conflict realtime unread"},
+		{"an owner opens before the seal", 1, unsealed, nil, sim.Outcast, 4 * time.Second, "lost conflict realtime unread"},
+		{"a stale image proves ownership", 0, nil, func(m sharedlog.Meta, _ metadata.Incarnation) sharedlog.Meta { return believer{m} },
+			sim.Outcast, 4 * time.Second, "regress stale"},
+		{"a move leaves a record behind", 0, nil, func(m sharedlog.Meta, _ metadata.Incarnation) sharedlog.Meta { return hasty{m} },
+			sim.Move, time.Second, "lost conflict realtime unread"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			for seed := uint64(1); seed <= tries; seed++ {
-				r := simulate(t, plan(seed, c.kind, c.length), sim.Options{Plant: func(b objstore.Bucket, dead <-chan struct{}) objstore.Bucket {
-					return &liar{Bucket: b, dead: dead, every: c.every, lie: c.lie}
-				}})
+				opts := sim.Options{Meta: c.meta}
+				if c.lie != nil {
+					opts.Plant = func(b objstore.Bucket, dead <-chan struct{}) objstore.Bucket {
+						return &liar{Bucket: b, dead: dead, every: c.every, lie: c.lie}
+					}
+				}
+				r := simulate(t, plan(seed, c.kind, c.length), opts)
 				for _, v := range r.Violations {
 					if strings.Contains(c.rules, v.Rule) {
 						t.Logf("seed %d: %v", seed, v)

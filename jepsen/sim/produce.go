@@ -16,6 +16,7 @@ const (
 	mainTopic = "main" // nothing is ever done to it
 	trimTopic = "trim" // records are deleted from its beginning
 	growTopic = "grow" // partitions are added to it
+	oldTopic  = "old"  // retention deletes its records after seconds
 )
 
 const (
@@ -52,7 +53,7 @@ func newWorkload(c *cluster, h *History, seed uint64) *workload {
 	w.stop = sync.OnceFunc(func() { close(w.done) })
 	w.ctx, w.end = context.WithCancel(context.Background())
 	w.mu.topics, w.mu.ops = map[int]*churned{}, map[string]int{}
-	w.hosts = []string{"c1", "c2", "c3", "c4"}
+	w.hosts = []string{"c1", "c2", "c3", "c4", operatorHost, "c6"}
 	return w
 }
 
@@ -160,12 +161,14 @@ func (w *workload) producers() []producerOf {
 		return sendTo(growTopic, max(1, w.mu.grown))()
 	}
 	return []producerOf{
-		{Producer: Producer{1, true}, host: "c1", parts: sendTo(mainTopic, mainPartitions), every: 40 * time.Millisecond},
-		{Producer: Producer{2, true}, host: "c2", parts: sendTo(mainTopic, mainPartitions), every: 40 * time.Millisecond,
+		{Producer: Producer{1, true}, host: "c1", parts: sendTo(mainTopic, mainPartitions), every: 100 * time.Millisecond},
+		{Producer: Producer{2, true}, host: "c2", parts: sendTo(mainTopic, mainPartitions), every: 100 * time.Millisecond,
 			// Not zstd: its decoder is closed by a finalizer, outside of the bubble.
 			opts: []kgo.Opt{kgo.ProducerBatchCompression(kgo.GzipCompression())}},
-		{Producer: Producer{3, false}, host: "c3", parts: sendTo(mainTopic, mainPartitions), every: 60 * time.Millisecond},
-		{Producer: Producer{4, true}, host: "c4", parts: sendTo(trimTopic, trimPartitions), every: 60 * time.Millisecond},
-		{Producer: Producer{5, true}, host: "c3", parts: grow, every: 100 * time.Millisecond},
+		{Producer: Producer{3, false}, host: "c3", parts: sendTo(mainTopic, mainPartitions), every: 150 * time.Millisecond},
+		{Producer: Producer{4, true}, host: "c4", parts: sendTo(trimTopic, trimPartitions), every: 120 * time.Millisecond},
+		{Producer: Producer{5, true}, host: "c3", parts: grow, every: 200 * time.Millisecond},
+		{Producer: Producer{6, true}, host: "c1", parts: sendTo(oldTopic, 1), every: 150 * time.Millisecond,
+			opts: []kgo.Opt{kgo.ProducerBatchMaxBytes(4 << 10)}}, // less than a segment
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ponor/metadata"
+	"ponor/sharedlog"
 	"ponor/sharedlog/objstore"
 )
 
@@ -22,13 +23,19 @@ const MinAcked = 1000
 type Options struct {
 	// Base is an empty directory for the quorum's logs, best in memory.
 	Base string
-	// Plant makes the store of every process break a promise.
+	// Plant makes the store of every process break a promise, Meta what its
+	// store is told of the metadata.
 	Plant Plant
+	Meta  MetaPlant
 }
 
 // Plant wraps the store of one process in something that lies, to prove that
 // the checks notice; dead is closed when the process dies.
 type Plant func(b objstore.Bucket, dead <-chan struct{}) objstore.Bucket
+
+// MetaPlant wraps the metadata as one incarnation's store sees it, to the same
+// end.
+type MetaPlant func(m sharedlog.Meta, inc metadata.Incarnation) sharedlog.Meta
 
 // Report is the outcome of a run.
 type Report struct {
@@ -36,8 +43,10 @@ type Report struct {
 	Violations []Violation
 	// Invalid says why the run proves nothing, empty if it does.
 	Invalid string
-	// Acked and Failed are numbers of records; Deaths of processes.
-	Acked, Failed, Deaths int
+	// Acked and Failed are numbers of records; Deaths of processes. Takeovers are
+	// dead incarnations whose partitions went to another broker, Moves partitions
+	// whose owner lived on.
+	Acked, Failed, Deaths, Takeovers, Moves int
 	// Faults says how often each kind was applied, Effects how often one met
 	// somebody.
 	Faults  map[Kind]int
@@ -67,7 +76,8 @@ func (r *Report) String() string {
 		fmt.Fprintf(&b, "as a file of testdata: %s\n", plan)
 	}
 	fmt.Fprintf(&b, "timeline\n%s\n", r.Timeline)
-	fmt.Fprintf(&b, "acknowledged %d, failed %d, deaths %d, images checked %d, recovery %v\n", r.Acked, r.Failed, r.Deaths, r.Images, r.Recovery)
+	fmt.Fprintf(&b, "acknowledged %d, failed %d, deaths %d, takeovers %d, moves %d, images checked %d, recovery %v\n",
+		r.Acked, r.Failed, r.Deaths, r.Takeovers, r.Moves, r.Images, r.Recovery)
 	fmt.Fprintf(&b, "faults %v\neffects %v\noperations %v\n", r.Faults, r.Effects, r.Ops)
 	if r.Invalid != "" {
 		fmt.Fprintf(&b, "INVALID %s\n", r.Invalid)
@@ -87,6 +97,8 @@ type run struct {
 	w        *workload
 	n        *nemesis
 	o        *observer
+	t        *tally
+	op       *operator
 	watching sync.WaitGroup
 	recovery time.Duration
 }
@@ -101,10 +113,11 @@ func Run(plan Plan, opts Options) *Report {
 		brokers = 1
 	}
 	r.c = newCluster(plan.Seed, opts.Base, plan.Dir, 3, brokers, r.time)
-	r.c.plant = opts.Plant
+	r.c.plants = opts
 	r.w = newWorkload(r.c, h, plan.Seed)
-	r.n = newNemesis(r.c, append(r.w.hosts, "c9"))
-	r.o = newObserver(r.c)
+	r.op = newOperator(r.w)
+	r.n = newNemesis(r.c, plan, append(r.w.hosts, "c9"), r.op)
+	r.o, r.t = newObserver(r.c), newTally(r.c)
 	if err := r.load(); err != nil {
 		r.time.violation("%v", err)
 	} else {
@@ -123,6 +136,7 @@ func Run(plan Plan, opts Options) *Report {
 	r.w.end()
 	r.w.wg.Wait()
 	r.w.tails.Wait()
+	r.op.close()
 	r.watching.Wait()
 	r.c.leave()
 	time.Sleep(time.Minute) // clients' last goroutines end by timers
@@ -135,6 +149,7 @@ func (r *run) load() error {
 		n.restart()
 	}
 	r.watching.Go(func() { r.o.watch(r.w.ctx) })
+	r.watching.Go(func() { r.t.watch(r.w.ctx) })
 	if err := r.w.create(); err != nil {
 		return err
 	}
@@ -149,12 +164,17 @@ func (r *run) load() error {
 		func() { r.w.tail(2, "c2", mainTopic, mainPartitions) },
 		func() { r.w.tail(3, "c3", trimTopic, trimPartitions) },
 		func() { r.w.tailLate(4, "c4", mainTopic, mainPartitions, r.plan.Span/2) },
+		func() { r.w.tail(5, "c3", oldTopic, 1) },
 		func() { r.w.watchEnds("c2", mainTopic, mainPartitions) },
+	}
+	for _, n := range r.c.nodes {
+		tails = append(tails, func() { r.w.ask(n.id, r.w.ctx.Done(), askEvery, r.w.askEnd, r.w.askRecords) })
+		r.w.wg.Go(func() { r.w.ask(n.id, r.w.done, 2*askEvery, r.w.askToAppend) })
 	}
 	for _, t := range tails {
 		r.w.tails.Go(t)
 	}
-	r.n.run(r.plan)
+	r.n.run()
 	return nil
 }
 
@@ -171,7 +191,13 @@ func (r *run) settle() error {
 		return err
 	}
 	r.recovery = time.Since(healed)
+	if err := r.n.reunite(recovering); err != nil {
+		return err
+	}
 	r.time.add("every partition takes records, after %v", r.recovery)
+	if err := r.complete(); err != nil {
+		return err
+	}
 	r.w.stop()
 	r.w.wg.Wait()
 	r.time.add("no record is under way")
@@ -180,7 +206,7 @@ func (r *run) settle() error {
 	}
 	if r.plan.FinalCrash {
 		var wg sync.WaitGroup
-		for _, n := range r.c.nodes {
+		for _, n := range r.c.members() {
 			wg.Go(func() { n.kill(false) })
 		}
 		wg.Wait()
@@ -193,6 +219,31 @@ func (r *run) settle() error {
 		}
 	}
 	return r.inspect()
+}
+
+// complete adds takeovers and moves to a run that had too few to count. Nothing
+// else is wrong then, so each must come.
+func (r *run) complete() error {
+	r.n.heal = make(chan struct{})
+	defer close(r.n.heal)
+	for range 2 * MinMoves {
+		takeovers, moves := r.t.counts()
+		e := Event{For: 3 * time.Second, Who: Owner}
+		switch {
+		case moves < MinMoves:
+			e.Kind = Drain
+		case takeovers < MinTakeovers:
+			e.Kind = Kill
+		default:
+			return nil
+		}
+		r.n.wg.Go(func() { r.n.apply(e) })
+		r.n.wg.Wait()
+		if err := r.w.available(recovering); err != nil {
+			return fmt.Errorf("after one more %s: %w", e.Kind, err)
+		}
+	}
+	return nil
 }
 
 // inspect compares metadata and store. Objects may vanish while we look, if the
@@ -224,7 +275,9 @@ func (r *run) report() *Report {
 		Faults: r.n.mu.applied, Effects: r.c.net.Counts(), Ops: r.w.mu.ops, Exits: r.c.mu.exits,
 		Images: r.o.checks, Recovery: r.recovery, Timeline: r.time.String(), Logs: map[string]string{},
 	}
+	rep.Takeovers, rep.Moves = r.t.counts()
 	maps.Copy(rep.Effects, r.c.store.mu.counts)
+	maps.Copy(rep.Effects, r.n.mu.effects)
 	for _, n := range r.c.nodes {
 		rep.Logs[n.name] = n.log.String()
 	}
@@ -234,6 +287,8 @@ func (r *run) report() *Report {
 
 // effects are what a fault must have done to somebody to have happened at all.
 var effects = map[Kind][]string{
+	Zombie: {"zombie was replaced"}, Outcast: {"outcast was replaced"}, Beheaded: {"takeover reached its step"},
+	StuckStore: {"stuck owner was relieved"}, Guest: {"guest owned partitions"},
 	Pause: {"stalled write", "stalled dial"}, Isolate: {"stalled write", "stalled dial"}, ResetAll: {"reset connection", "stalled dial"},
 	SlowLinks: {"slowed write"}, NoStore: {"store unreachable"}, SlowStore: {"store slow"},
 	StoreError: {injected[errSlowDown]}, StoreLost: {injected[errLost]}, StoreLate: {injected[errLate]},
@@ -245,8 +300,16 @@ func (r *Report) invalid(missed int) string {
 	if r.Acked < MinAcked {
 		return fmt.Sprintf("only %d records were acknowledged, want %d", r.Acked, MinAcked)
 	}
+	if r.Takeovers < MinTakeovers || r.Moves < MinMoves {
+		return fmt.Sprintf("%d takeovers and %d moves, want %d and %d", r.Takeovers, r.Moves, MinTakeovers, MinMoves)
+	}
 	if missed*3 > len(r.Plan.Events) {
 		return fmt.Sprintf("%d of %d faults found nobody to meet", missed, len(r.Plan.Events))
+	}
+	for _, e := range []string{packed, indexed, swept} {
+		if r.Effects[e] == 0 {
+			return fmt.Sprintf("no %s", e)
+		}
 	}
 	var idle []Kind
 	for _, k := range slices.Sorted(maps.Keys(r.Faults)) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,13 @@ var injected = map[error]string{
 	errSlowDown: "store error before effect", errLost: "store response lost", errLate: "store write late",
 	errOwn: "store exists after own success", errNoRoom: "store full",
 }
+
+// What the background work of logs does to the store, for the report.
+const (
+	packed  = "segments packed"
+	indexed = "indexes written"
+	swept   = "objects swept"
+)
 
 // storeView is the store as one process sees it: with latency, with that
 // process's faults, and nothing after its death (Z1).
@@ -235,7 +243,17 @@ func own(b objstore.Body) objstore.Body {
 // PutNew implements objstore.Bucket.
 func (s *storeView) PutNew(ctx context.Context, key string, body objstore.Body) error {
 	body = own(body)
-	return s.write(ctx, func(ctx context.Context) error { return s.Bucket.PutNew(ctx, key, body) })
+	return s.write(ctx, func(ctx context.Context) error {
+		err := s.Bucket.PutNew(ctx, key, body)
+		switch {
+		case err != nil:
+		case strings.Contains(key, "/seg/"):
+			s.world.count(packed)
+		case strings.Contains(key, "/idx/"):
+			s.world.count(indexed)
+		}
+		return err
+	})
 }
 
 // Put implements objstore.Bucket.
@@ -247,7 +265,13 @@ func (s *storeView) Put(ctx context.Context, key string, body objstore.Body) err
 // Delete implements objstore.Bucket.
 func (s *storeView) Delete(ctx context.Context, keys ...string) error {
 	keys = slices.Clone(keys)
-	return s.write(ctx, func(ctx context.Context) error { return s.Bucket.Delete(ctx, keys...) })
+	return s.write(ctx, func(ctx context.Context) error {
+		err := s.Bucket.Delete(ctx, keys...)
+		if err == nil {
+			s.world.count(swept)
+		}
+		return err
+	})
 }
 
 // GetRange implements objstore.Bucket.
