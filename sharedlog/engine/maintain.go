@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"ponor/commitlog"
 	"ponor/metadata"
@@ -169,12 +170,11 @@ func (e *Engine) foldAll(ctx context.Context) error {
 		return err
 	}
 	offered = true
-	var errs error
+	all := replacements{e: e}
 	for _, f := range folds {
-		x := indexExtent(object, f.root, at[f.index])
-		errs = errors.Join(errs, e.replace(ctx, f.p, f.root.Base, f.root.End, []metadata.Extent{x}))
+		all.add(ctx, f.p, f.root.Base, f.root.End, []metadata.Extent{indexExtent(object, f.root, at[f.index])})
 	}
-	return errs
+	return all.wait()
 }
 
 // leafEntries is how many extents an index section lists itself before they
@@ -237,6 +237,42 @@ func (f *fold) add(b *segment.Builder, object string) {
 	}
 	f.index = b.Len()
 	b.Place(f.root)
+}
+
+// replacements submits the exchanges of one round side by side: what waits for
+// the quorum at the same time shares an entry of its log, so that ten thousand
+// partitions do not make ten thousand entries.
+type replacements struct {
+	e   *Engine
+	sem chan struct{}
+	wg  sync.WaitGroup
+	mu  sync.Mutex
+	err error
+}
+
+// maxReplacements is how many exchanges wait at a time; with their extents they
+// are less than an entry may hold.
+const maxReplacements = 512
+
+// add submits one; each is of another stream, so their order does not matter.
+func (r *replacements) add(ctx context.Context, p metadata.Partition, base, end commitlog.Offset, list []metadata.Extent) {
+	if r.sem == nil {
+		r.sem = make(chan struct{}, maxReplacements)
+	}
+	r.sem <- struct{}{}
+	r.wg.Go(func() {
+		err := r.e.replace(ctx, p, base, end, list)
+		r.mu.Lock()
+		r.err = errors.Join(r.err, err)
+		r.mu.Unlock()
+		<-r.sem
+	})
+}
+
+// wait returns when all have their outcome, with their errors.
+func (r *replacements) wait() error {
+	r.wg.Wait()
+	return r.err
 }
 
 // replace submits a ReplaceExtents. That somebody else changed the extents

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,6 +81,7 @@ func (e *Engine) rewrite(ctx context.Context, jobs []*rewrite) error {
 		return errors.Join(errs, err)
 	}
 	offered = true
+	all := replacements{e: e}
 	for _, j := range jobs {
 		if j.runs == nil {
 			continue
@@ -88,9 +90,9 @@ func (e *Engine) rewrite(ctx context.Context, jobs []*rewrite) error {
 		for i := range j.runs {
 			list[i] = j.runs[i].extent
 		}
-		errs = errors.Join(errs, e.replace(ctx, j.p, j.base(), j.end(), list))
+		all.add(ctx, j.p, j.base(), j.end(), list)
 	}
-	return errs
+	return errors.Join(errs, all.wait())
 }
 
 // prepare lists a job's direct extents and finds the state at its end.
@@ -219,15 +221,22 @@ func within(deltas []commitlog.BatchInfo, base, end commitlog.Offset) []commitlo
 	return commitlog.KeepRelevant(out)
 }
 
-// sourceObjects reads record bytes for rewriting. A WAL slot is read once for
-// all jobs that have chunks in it, so that the number of requests does not grow
-// with the number of partitions.
+// sourceObjects reads record bytes for rewriting. What several extents want of
+// an object is read at once, so that the number of requests does not grow with
+// the number of partitions.
 type sourceObjects struct {
 	e      *Engine
 	jobs   []*rewrite
 	loaded bool
 	chunks map[cacheKey][]byte
 }
+
+// Neighbours in an object are read together if no more than readGap bytes lie
+// between them that nobody wants, up to readPiece bytes at a time.
+const (
+	readGap   = 256 << 10
+	readPiece = 16 << 20
+)
 
 // body returns the verified, patched bytes of a direct extent.
 func (s *sourceObjects) body(ctx context.Context, x *segment.Entry) ([]byte, error) {
@@ -249,10 +258,8 @@ func (s *sourceObjects) body(ctx context.Context, x *segment.Entry) ([]byte, err
 	return body, nil
 }
 
-// load reads slots that more than one extent wants, whole, a slot at a time.
+// load reads what has neighbours, a piece of an object at a time.
 func (s *sourceObjects) load(ctx context.Context) error {
-	type want struct{ lo, hi int64 }
-	wants := make(map[string]want)
 	lists := make(map[string][]*segment.Entry)
 	var order []string
 	var total int64
@@ -260,15 +267,9 @@ func (s *sourceObjects) load(ctx context.Context) error {
 		total += j.bytes
 		for i := range j.entries {
 			x := &j.entries[i]
-			if !isSlot(x.Object) {
-				continue
-			}
-			w, ok := wants[x.Object]
-			if !ok {
-				w = want{lo: x.Position}
+			if lists[x.Object] == nil {
 				order = append(order, x.Object)
 			}
-			wants[x.Object] = want{min(w.lo, x.Position), max(w.hi, x.Position+x.Length)}
 			lists[x.Object] = append(lists[x.Object], x)
 		}
 	}
@@ -278,26 +279,43 @@ func (s *sourceObjects) load(ctx context.Context) error {
 	}
 	for _, object := range order {
 		list := lists[object]
-		if len(list) < 2 {
-			continue
-		}
-		w := wants[object]
-		buf := make([]byte, w.hi-w.lo)
-		n, err := s.e.reader.get(ctx, object, w.lo, buf)
-		if err != nil {
-			return err
-		}
-		for _, x := range list {
-			lo, hi := x.Position-w.lo, x.Position-w.lo+x.Length
-			if hi > int64(n) {
-				return &badObject{object, x.Position, fmt.Errorf("object ends early: %w", commitlog.ErrCorrupt)}
+		slices.SortFunc(list, func(a, b *segment.Entry) int { return cmp.Compare(a.Position, b.Position) })
+		for len(list) > 0 {
+			n := 1
+			for n < len(list) && list[n].Position-end(list[n-1]) <= readGap && end(list[n])-list[0].Position <= readPiece {
+				n++
 			}
-			body := slices.Clone(buf[lo:hi])
-			if _, err := segment.ScanRun(x.Extent, body); err != nil {
-				return &badObject{object, x.Position, err}
+			if n > 1 { // body reads what is alone when its turn comes
+				if err := s.piece(ctx, list[:n]); err != nil {
+					return err
+				}
 			}
-			s.chunks[cacheKey{object: object, position: x.Position}] = body
+			list = list[n:]
 		}
+	}
+	return nil
+}
+
+// end is the position in its object behind a direct extent.
+func end(x *segment.Entry) int64 { return x.Position + x.Length }
+
+// piece reads some extents of one object, in order of position, with one request.
+func (s *sourceObjects) piece(ctx context.Context, list []*segment.Entry) error {
+	object, from := list[0].Object, list[0].Position
+	buf := make([]byte, end(list[len(list)-1])-from)
+	n, err := s.e.reader.get(ctx, object, from, buf)
+	if err != nil {
+		return err
+	}
+	for _, x := range list {
+		if end(x)-from > int64(n) {
+			return &badObject{object, x.Position, fmt.Errorf("object ends early: %w", commitlog.ErrCorrupt)}
+		}
+		body := slices.Clone(buf[x.Position-from : end(x)-from])
+		if _, err := segment.ScanRun(x.Extent, body); err != nil {
+			return &badObject{object, x.Position, err}
+		}
+		s.chunks[cacheKey{object: object, position: x.Position}] = body
 	}
 	return nil
 }
