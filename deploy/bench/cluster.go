@@ -49,7 +49,7 @@ func startPonor(ctx context.Context, o options) (*system, error) {
 		args := []string{"start", "--node-id", fmt.Sprint(i + 1), "--listen", clients[i], "--controller-listen", quorum[i],
 			"--join", strings.Join(quorum, ","), "--store", "dir://" + store, "--data-dir", filepath.Join(o.dir, fmt.Sprint("node-", i+1))}
 		if o.scale {
-			args = append(args, "--debug-listen", debug[i])
+			args = append(args, "--debug-listen", debug[i], "--cache-bytes", o.cache)
 		}
 		s.args = append(s.args, args)
 	}

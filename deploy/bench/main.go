@@ -35,6 +35,7 @@ type options struct {
 	only             string
 	scale            bool
 	partitions       int
+	cache            string // of each node, with scale
 }
 
 func main() {

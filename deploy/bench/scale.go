@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,13 +30,21 @@ type scale struct {
 func runScale(ctx context.Context, o options) error {
 	fmt.Println(machine())
 	for _, part := range []struct {
-		name string
-		run  func(*scale) error
-	}{{"idle", (*scale).idle}, {"session", (*scale).session}, {"partitions", (*scale).many}, {"requests", (*scale).requests}} {
+		name, cache string
+		run         func(*scale) error
+	}{
+		{"idle", "256MiB", (*scale).idle},
+		{"session", "256MiB", (*scale).session},
+		{"partitions", "256MiB", (*scale).many},
+		// A small cache makes small packs, so that a short run has many of them and
+		// what follows on them.
+		{"requests", "32MiB", (*scale).requests},
+	} {
 		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), part.name) {
 			continue
 		}
 		fmt.Printf("\n%s\n", part.name)
+		o.cache = part.cache
 		if err := runPart(ctx, o, part.run); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
 		}
@@ -115,8 +124,8 @@ func (w window) String() string {
 
 // raftIndex is the newest index of the quorum's log, 0 if it does not answer.
 func (s *scale) raftIndex() (index uint64) {
-	var out []byte
-	if s.ponor(s.ctx, s.o, &out, "quorum", "status", "--controllers", strings.Join(s.quorum, ","), "--format", "json") != nil {
+	out, err := exec.CommandContext(s.ctx, s.o.binary, "quorum", "status", "--controllers", strings.Join(s.quorum, ","), "--format", "json").Output()
+	if err != nil {
 		return 0
 	}
 	var views []struct {

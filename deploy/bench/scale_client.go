@@ -148,12 +148,12 @@ func (s *scale) awaitAll(topics []string) error {
 	return s.ctx.Err()
 }
 
-// producer sends requests of fixed form: one record in a batch for each of some
-// partitions.
+// producer writes batches as an idempotent producer does.
 type producer struct {
 	s     *scale
 	id    int64
 	epoch int16
+	mu    sync.Mutex
 	next  map[string]map[int32]int32 // sequences
 }
 
@@ -167,31 +167,41 @@ func (s *scale) newProducer() (*producer, error) {
 	return &producer{s: s, id: resp.ProducerID, epoch: resp.ProducerEpoch, next: map[string]map[int32]int32{}}, nil
 }
 
-// send writes count records of the value to each partition, in one batch each,
-// and waits for the acknowledgement.
+// batch is the next batch of some records for a partition.
+func (p *producer) batch(topic string, number int32, count int, value []byte) kmsg.ProduceRequestTopicPartition {
+	records := make([]kbatch.Record, count)
+	for i := range records {
+		records[i] = kbatch.Record{Timestamp: time.Now().UnixMilli(), Value: value}
+	}
+	p.mu.Lock()
+	if p.next[topic] == nil {
+		p.next[topic] = map[int32]int32{}
+	}
+	sequence := p.next[topic][number]
+	p.next[topic][number] += int32(count)
+	p.mu.Unlock()
+	tp := kmsg.NewProduceRequestTopicPartition()
+	tp.Partition, tp.Records = number, kbatch.New(records...).Idempotent(p.id, p.epoch, sequence).Bytes()
+	return tp
+}
+
+// send writes one batch of count records of the value to each partition and
+// waits for the acknowledgement.
 func (p *producer) send(broker int32, parts []led, count int, value []byte) error {
 	req := kmsg.NewPtrProduceRequest()
 	req.Acks, req.TimeoutMillis = -1, 30_000
-	now := time.Now().UnixMilli()
 	for _, l := range parts {
 		t := kmsg.NewProduceRequestTopic()
 		t.Topic, t.TopicID = l.topic, l.id
-		if p.next[l.topic] == nil {
-			p.next[l.topic] = map[int32]int32{}
-		}
 		for _, n := range l.numbers {
-			records := make([]kbatch.Record, count)
-			for i := range records {
-				records[i] = kbatch.Record{Timestamp: now, Value: value}
-			}
-			b := kbatch.New(records...).Idempotent(p.id, p.epoch, p.next[l.topic][n])
-			p.next[l.topic][n] += int32(count)
-			tp := kmsg.NewProduceRequestTopicPartition()
-			tp.Partition, tp.Records = n, b.Bytes()
-			t.Partitions = append(t.Partitions, tp)
+			t.Partitions = append(t.Partitions, p.batch(l.topic, n, count, value))
 		}
 		req.Topics = append(req.Topics, t)
 	}
+	return p.produce(broker, req)
+}
+
+func (p *producer) produce(broker int32, req *kmsg.ProduceRequest) error {
 	kresp, err := p.s.Broker(int(broker)).Request(p.s.ctx, req)
 	if err != nil {
 		return fmt.Errorf("produce: %w", err)
