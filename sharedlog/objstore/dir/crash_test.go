@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"path"
 	"strings"
 	"syscall"
 	"testing"
 
 	"ponor/internal/crashfs"
-	"ponor/internal/powerloss"
 	"ponor/internal/vfs"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/dir"
@@ -157,102 +155,6 @@ func TestB2SettleMakesOthersObjectsDurable(t *testing.T) {
 	if _, err := get(t, c, "other/c"); !errors.Is(err, objstore.ErrNotFound) {
 		t.Errorf("object outside the prefix: %v", err)
 	}
-}
-
-// The machine stops anywhere in a random history of writers; whatever was
-// answered must be there afterwards, and nothing may be half there.
-func TestB2RandomPowerCuts(t *testing.T) {
-	first, n := powerloss.Seeds(1000)
-	for seed := first; seed < first+uint64(n); seed++ {
-		rng := rand.New(rand.NewPCG(seed, 7))
-		f := crashfs.New()
-		buckets := []*dir.Bucket{open(t, f, "a"), open(t, f, "b"), open(t, f, "c")}
-		f.StopAfter(1 + rng.IntN(120))
-		put := newestKept{may: map[string][]string{}}
-		written := map[string][]string{} // key: every content tried
-		answered := map[string]string{}  // key: created content, "" if only known to exist
-		for i := range 12 {
-			if rng.IntN(4) == 0 {
-				key := fmt.Sprintf("d%d/over/%d", rng.IntN(2), rng.IntN(2))
-				content := fmt.Sprintf("%s by %d", key, i)
-				put.tried(key, content, buckets[0].Put(t.Context(), key, body(content)))
-				continue
-			}
-			key := fmt.Sprintf("d%d/e%d/%d", rng.IntN(2), rng.IntN(2), rng.IntN(3))
-			content := fmt.Sprintf("%s by %d", key, i)
-			written[key] = append(written[key], content)
-			err := buckets[rng.IntN(len(buckets))].PutNew(t.Context(), key, body(content))
-			switch {
-			case err == nil:
-				answered[key] = content
-			case errors.Is(err, objstore.ErrExists):
-				if _, ok := answered[key]; !ok {
-					answered[key] = ""
-				}
-			}
-		}
-		after := open(t, f.Crash(maybe(rng)), "d")
-		put.check(t, seed, after)
-		for key, tried := range written {
-			got, err := get(t, after, key)
-			created, acked := answered[key]
-			switch {
-			case err != nil && acked:
-				t.Fatalf("seed %d: %s was answered and is gone: %v", seed, key, err)
-			case err != nil && !errors.Is(err, objstore.ErrNotFound):
-				t.Fatalf("seed %d: %v", seed, err)
-			case err == nil && created != "" && got != created:
-				t.Fatalf("seed %d: %s is %q, created as %q", seed, key, got, created)
-			case err == nil && !contains(tried, got):
-				t.Fatalf("seed %d: %s is %q, nobody wrote that", seed, key, got)
-			}
-		}
-	}
-	t.Logf("%d power cuts under a directory bucket", n)
-}
-
-// newestKept follows objects that are replaced: by key what they may be after a
-// power cut, the last answered content and those tried since. "" is none.
-type newestKept struct{ may map[string][]string }
-
-func (n newestKept) tried(key, content string, err error) {
-	switch {
-	case err == nil:
-		n.may[key] = []string{content}
-	case n.may[key] == nil:
-		n.may[key] = []string{"", content}
-	default:
-		n.may[key] = append(n.may[key], content)
-	}
-}
-
-func (n newestKept) check(t *testing.T, seed uint64, b objstore.Bucket) {
-	t.Helper()
-	for key, may := range n.may {
-		got, err := get(t, b, key)
-		if err != nil && !errors.Is(err, objstore.ErrNotFound) {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		if !contains(may, got) {
-			t.Fatalf("seed %d: %s is %q, want one of %q", seed, key, got, may)
-		}
-	}
-}
-
-func maybe(rng *rand.Rand) *rand.Rand {
-	if rng.IntN(2) == 0 {
-		return nil
-	}
-	return rng
-}
-
-func contains(list []string, s string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
 }
 
 // failFirst makes the first such operation fail.
