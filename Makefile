@@ -7,7 +7,7 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz bench bench-cluster bench-kafka clients proto sim clean
+.PHONY: help build run test race lint model fuzz powerloss bench bench-cluster bench-kafka clients proto sim clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,13 @@ clients: build ## Test with kcat, the Java tools, kafka-python and franz-go's ow
 
 sim: ## Simulate a cluster under faults on virtual time: SEEDS (50) from SEED (1)
 	$(GO) test -tags synctests ./jepsen/sim -run TestSeeds -v -timeout 0 -sim.seeds $(SEEDS) -sim.seed $(SEED)
+
+powerloss: SEEDS = 5000
+powerloss: SHELL = bash
+powerloss: .SHELLFLAGS = -o pipefail -c
+powerloss: ## Cut the power under every store SEEDS (5000) times and more, from SEED (1)
+	$(GO) test -count=1 -timeout 0 -v -run 'PowerLoss|PowerCuts' ./sharedlog/objstore/dir ./locallog ./controller \
+		-powerloss.seeds $(SEEDS) -powerloss.seed $(SEED) | grep -v -e '^=== ' -e '^ *--- PASS'
 
 proto: ## Regenerate the protobuf code (needs protoc and protoc-gen-go)
 	protoc --go_out=. --go_opt=paths=source_relative metadata/metadatapb/*.proto controller/controllerpb/*.proto
