@@ -231,6 +231,7 @@ func (p *produceCall) refuse(img *metadata.Image, topic metadata.TopicID, k int,
 	out := &p.parts[k]
 	out.BaseOffset, out.LogAppendTime = -1, -1
 	out.ErrorCode, out.ErrorMessage = codeAndMessage(err)
+	p.errors.produce.count(out.ErrorCode)
 	var bad *partition.RecordError
 	if errors.As(err, &bad) {
 		for _, r := range bad.Records {

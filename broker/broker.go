@@ -120,7 +120,8 @@ func (c Config) withDefaults() Config {
 }
 
 // Broker answers Kafka requests. It is safe for concurrent use; its only state
-// is the cache of fetch sessions, which has its own lock, and pools of memory.
+// is the cache of fetch sessions, which has its own lock, counters, and pools of
+// memory.
 type Broker struct {
 	cfg        Config
 	log        *slog.Logger
@@ -128,6 +129,7 @@ type Broker struct {
 	advertised []kmsg.ApiVersionsResponseApiKey // never changed
 	produces   sync.Pool                        // of *produceCall
 	fetches    sync.Pool                        // of *fetchCall
+	errors     errorCounts
 }
 
 // New returns a Broker over the node's parts. It starts nothing and needs no

@@ -90,6 +90,7 @@ func (f *fetchCall) locate(ctx context.Context, a *fetchAnswer) {
 	a.vanished, p.missing = err != nil && !p.missing, err != nil
 	if err != nil {
 		a.out.ErrorCode = codeOf(err)
+		f.errors.fetch.count(a.out.ErrorCode)
 		f.set.unwatch(p)
 		return
 	}
@@ -119,6 +120,9 @@ func (f *fetchCall) refuse(ctx context.Context, a *fetchAnswer, err error) {
 	a.opening = errors.Is(err, partition.ErrOpening)
 	a.ends = !a.opening
 	a.out.ErrorCode = codeOf(err)
+	if a.ends {
+		f.errors.fetch.count(a.out.ErrorCode)
+	}
 	a.out.HighWatermark, a.out.LastStableOffset, a.out.LogStartOffset = -1, -1, -1
 	switch a.out.ErrorCode {
 	case kerr.NotLeaderForPartition.Code, kerr.FencedLeaderEpoch.Code:

@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ponor/internal/metrics"
 )
 
 // Epochs of a fetch session with a meaning of their own (KIP-227).
@@ -44,7 +46,8 @@ type session struct {
 // session ends when its client ends it, when its connection does, or when it is
 // evicted for another; the client then begins anew with a full fetch.
 type sessionCache struct {
-	slots int
+	slots   int
+	evicted metrics.Counter
 
 	mu struct {
 		sync.Mutex
@@ -145,6 +148,7 @@ func (c *sessionCache) makeRoomLocked(size int) (victim *session, ok bool) {
 	default:
 		return nil, false
 	}
+	c.evicted.Inc()
 	c.removeLocked(victim)
 	return victim, true
 }

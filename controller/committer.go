@@ -187,6 +187,7 @@ func (c *committer) apply(commands []*metadatapb.Command) (metadata.Index, []met
 	if err != nil {
 		return 0, nil, fmt.Errorf("%w: encode entry: %w", errNotLeader, err)
 	}
+	begun := time.Now()
 	f := c.raft.Apply(data, enqueueTimeout)
 	switch err := f.Error(); {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrEnqueueTimeout):
@@ -200,6 +201,8 @@ func (c *committer) apply(commands []*metadatapb.Command) (metadata.Index, []met
 		// A stream brought the entry first: this node was deposed meanwhile.
 		return 0, nil, errors.New("entry was applied from another leader's stream")
 	}
+	c.images.count.commits.Observe(time.Since(begun))
+	c.images.count.commands.Add(int64(len(commands)))
 	return metadata.Index(f.Index()), results, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -32,7 +33,7 @@ func (f *fsm) Apply(l *raft.Log) any {
 // ahead of Raft's applied index by what the leader pushed; the snapshot carries
 // its own index, so replaying the entries between is harmless.
 func (f *fsm) Snapshot() (raft.FSMSnapshot, error) {
-	return snapshot{f.images.image()}, nil
+	return snapshot{f.images.image(), &f.images.count}, nil
 }
 
 // Restore installs a snapshot unless the process already knows a newer image.
@@ -49,15 +50,24 @@ func (f *fsm) Restore(r io.ReadCloser) error {
 	return f.images.install(img)
 }
 
-type snapshot struct{ img *metadata.Image }
+type snapshot struct {
+	img   *metadata.Image
+	count *counts
+}
 
 // Persist writes the encoded image, a topic at a time.
 func (s snapshot) Persist(sink raft.SnapshotSink) error {
-	if err := s.img.WriteSnapshot(sink); err != nil {
+	begun, counted := time.Now(), &countedWriter{w: sink}
+	if err := s.img.WriteSnapshot(counted); err != nil {
 		_ = sink.Cancel()
 		return fmt.Errorf("write metadata snapshot: %w", err)
 	}
-	return sink.Close()
+	if err := sink.Close(); err != nil {
+		return err
+	}
+	s.count.snapshots.Observe(time.Since(begun))
+	s.count.snapshotBytes.Store(counted.n)
+	return nil
 }
 
 // Release has nothing to free.

@@ -36,6 +36,7 @@ type images struct {
 		low metadata.Index
 	}
 	tailLimit int
+	count     counts // of everything around it; here, because all of it has the images
 }
 
 type imageState struct {

@@ -28,6 +28,7 @@ type session struct {
 	inc   metadata.Incarnation
 	last  time.Time // of contact, or when the timer was restarted
 	heard bool      // since the leader began
+	ended time.Time // when the connection that carried its heartbeats ended
 	conn  *rpc.Conn // which carries the heartbeats; nil if none or local
 	local bool      // the broker is this process
 	stats Stats
@@ -83,8 +84,22 @@ func (s *sessions) lost(inc metadata.Incarnation, conn *rpc.Conn) bool {
 	if e == nil || e.inc != inc || e.conn != conn {
 		return false
 	}
-	e.conn = nil
+	e.conn, e.ended = nil, time.Now()
 	return true
+}
+
+// silence is how long there was no sign of life: a heartbeat or a connection.
+func (s *sessions) silence(inc metadata.Incarnation) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.mu.byBroker[inc.Broker]
+	if e == nil || e.inc != inc {
+		return 0
+	}
+	if e.ended.After(e.last) {
+		return time.Since(e.ended)
+	}
+	return time.Since(e.last)
 }
 
 // contactAfter says whether an incarnation was heard of after t.

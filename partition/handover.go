@@ -173,6 +173,7 @@ func (s *Set) handoverGroup(ctx context.Context, list []Handover) []HandedOver {
 			_ = p.Close(ctx)
 		}
 		out[at[i]].Err, out[at[i]].Pause = errs[i], p.thaw()
+		s.cfg.Metrics.moved(out[at[i]])
 		p.claimed.Store(false)
 	}
 	return out

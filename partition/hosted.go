@@ -22,6 +22,8 @@ type hosted struct {
 	local    bool
 	busy     bool // in the queue or in a worker's hands
 	pass     uint64
+	since    time.Time  // when it became ours at this epoch
+	sealed   time.Time  // when it became openable
 	part     *Partition // open, at part.epoch
 	err      error      // of the last attempt to open
 	backoff  time.Duration
@@ -84,6 +86,10 @@ func (s *Set) reconcile(ctx context.Context, img *metadata.Image) {
 			s.hosting.m[k] = h
 		}
 		if !h.wanted || h.epoch != part.Epoch || h.openable != part.Openable() {
+			if !h.wanted || h.epoch != part.Epoch {
+				h.since = now
+			}
+			h.sealed = now
 			h.wanted, h.epoch, h.openable = true, part.Epoch, part.Openable()
 			h.err, h.backoff, h.retryAt = nil, 0, time.Time{}
 			h.tell()
@@ -198,6 +204,7 @@ func (s *Set) open(ctx context.Context, h *hosted) {
 	s.hosting.mu.Lock()
 	h.part, h.err, h.local = p, err, local
 	if err != nil {
+		s.cfg.Metrics.openErrors.Inc()
 		h.backoff = min(max(2*h.backoff, minBackoff), maxBackoff)
 		h.retryAt = time.Now().Add(h.backoff)
 		s.hosting.failing++
@@ -208,6 +215,10 @@ func (s *Set) open(ctx context.Context, h *hosted) {
 		return
 	}
 	h.backoff, h.retryAt = 0, time.Time{}
+	if h.epoch == epoch {
+		s.cfg.Metrics.open.Observe(time.Since(h.sealed))
+		s.cfg.Metrics.absent.Observe(time.Since(h.since))
+	}
 	if h.next(time.Now()) == nothing { // still wanted like this
 		s.serving.mu.Lock()
 		s.serving.m[key{id.TopicID, id.Partition}] = p

@@ -28,6 +28,8 @@ type Host struct {
 	// after a long outage is appended twice; too long, and every producer that
 	// ever wrote costs 200 bytes.
 	ProducerExpiration time.Duration
+	// Metrics counts records; nil does not.
+	Metrics *Metrics
 	// Logger is for the rare events of partitions; nil discards them.
 	Logger *slog.Logger
 }

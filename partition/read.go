@@ -83,6 +83,7 @@ func (p *Partition) Read(ctx context.Context, from commitlog.Offset, opts ReadOp
 		return out, p.logError("read", err)
 	}
 	out.Records = records
+	p.host.Metrics.read(records.Bytes)
 	if opts.Isolation == ReadCommitted && records.Bytes > 0 {
 		out.Aborted = p.aborted(from, records)
 	}

@@ -51,7 +51,10 @@ type SetConfig struct {
 	// CloseTimeout bounds how long a closing log may wait for its outstanding
 	// appends, and all of them together when the Set stops; default 10 s.
 	CloseTimeout time.Duration
-	Logger       *slog.Logger
+	// Metrics counts for this Set and for those that come after it; nil: not for
+	// anyone to see.
+	Metrics *Metrics
+	Logger  *slog.Logger
 }
 
 // key names a partition.
@@ -97,12 +100,15 @@ func NewSet(cfg SetConfig) *Set {
 	cfg.Parallel = cmp.Or(cfg.Parallel, 64)
 	cfg.OpenWait = cmp.Or(cfg.OpenWait, 500*time.Millisecond)
 	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, 10*time.Second)
+	if cfg.Metrics == nil {
+		cfg.Metrics = new(Metrics)
+	}
 	barrier := NewBarrierProof(cfg.Meta.Barrier)
 	if cfg.Proof == nil {
 		cfg.Proof = barrier
 	}
 	s := &Set{cfg: cfg, barrier: barrier, kick: make(chan struct{}, 1), reap: make(chan struct{}, 1)}
-	s.host = Host{Proof: cfg.Proof, Owns: s.owns, ProducerExpiration: cfg.ProducerExpiration, Logger: cfg.Logger}
+	s.host = Host{Proof: cfg.Proof, Owns: s.owns, ProducerExpiration: cfg.ProducerExpiration, Metrics: cfg.Metrics, Logger: cfg.Logger}
 	s.serving.m = make(map[key]*Partition)
 	s.hosting.m = make(map[key]*hosted)
 	s.hosting.doomed = make(map[metadata.TopicID]*doomed)

@@ -58,6 +58,7 @@ func (c *Conn) handle(q *call) {
 	resp := c.respond(q)
 	handled := time.Now()
 	if resp.Throttle > 0 { // before the reply, which lets the client send again
+		c.srv.muted.Add(1)
 		c.mutedUntil.Store(c.srv.clock() + int64(resp.Throttle))
 	}
 	n := 0

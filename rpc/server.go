@@ -128,6 +128,7 @@ type Server struct {
 	workers workers
 	start   time.Time
 	lastID  atomic.Uint64
+	muted   atomic.Int64 // replies with a throttle
 
 	draining  chan struct{} // closed when Shutdown or Close begins
 	drainOnce sync.Once
@@ -308,6 +309,28 @@ func (s *Server) Conns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.open)
+}
+
+// ServerStats are a server's numbers at one moment.
+type ServerStats struct {
+	Open, Opened, Refused int64 // connections: now, ever accepted, turned away
+	Throttled             int64 // replies that muted their connection (KIP-219)
+	InFlight              int64 // requests read and not answered
+	MemoryUsed            int64 // bytes of their frames
+	MemoryBudget          int64 // bytes
+}
+
+// Stats are the numbers now. It looks at every open connection.
+func (s *Server) Stats() ServerStats {
+	st := ServerStats{Opened: int64(s.lastID.Load()), Throttled: s.muted.Load(), MemoryBudget: s.cfg.MemoryBudget}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.Open, st.Refused = int64(len(s.open)), int64(s.refused)
+	for c := range s.open {
+		st.InFlight += c.inflight.Load()
+		st.MemoryUsed += c.bytes.Load()
+	}
+	return st
 }
 
 // APIs are the rows of the table, in no particular order.

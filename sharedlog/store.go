@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/internal/metrics"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
 	"ponor/sharedlog/engine"
@@ -93,8 +94,14 @@ func (s *Store) Flip(ctx context.Context, streams []*metadatapb.FlipStream, free
 	return s.engine.Flip(ctx, streams, freeze)
 }
 
-// Stats are numbers for metrics.
+// Stats are the store's numbers now.
 func (s *Store) Stats() engine.Stats { return s.engine.Stats() }
+
+// Metrics are what Stores count; see Config.
+type Metrics = engine.Metrics
+
+// Show writes to a page what is so now; what was counted is in Config.Metrics.
+func (s *Store) Show(p *metrics.Page) { s.engine.Show(p) }
 
 // Seal ends the WAL of another incarnation and returns the command that makes
 // the metadata know; see engine.Seal.

@@ -34,6 +34,7 @@ type cache struct {
 	entries map[cacheKey]*list.Element
 	lru     list.List // front is the most recently used
 	loading map[cacheKey]chan struct{}
+	count   *Metrics
 }
 
 type cacheEntry struct {
@@ -45,8 +46,8 @@ type cacheEntry struct {
 // entryOverhead is what an entry costs beside its value, roughly, in bytes.
 const entryOverhead = 200
 
-func newCache(budget int64) *cache {
-	return &cache{budget: budget, entries: make(map[cacheKey]*list.Element), loading: make(map[cacheKey]chan struct{})}
+func newCache(budget int64, count *Metrics) *cache {
+	return &cache{budget: budget, count: count, entries: make(map[cacheKey]*list.Element), loading: make(map[cacheKey]chan struct{})}
 }
 
 // get returns the entry, loading it if need be. load returns the value and its
@@ -76,12 +77,14 @@ func (c *cache) claim(k cacheKey) (any, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if el, ok := c.entries[k]; ok {
+		c.count.cacheHits.Inc()
 		c.lru.MoveToFront(el)
 		return el.Value.(*cacheEntry).value, nil
 	}
 	if ch, ok := c.loading[k]; ok {
 		return nil, ch
 	}
+	c.count.cacheMisses.Inc()
 	c.loading[k] = make(chan struct{})
 	return nil, nil
 }
@@ -125,6 +128,7 @@ func (c *cache) putLocked(k cacheKey, v any, size int64) {
 	c.used += size
 	c.entries[k] = c.lru.PushFront(&cacheEntry{key: k, value: v, size: size})
 	for c.used > c.budget {
+		c.count.cacheEvictions.Inc()
 		c.removeLocked(c.lru.Back())
 	}
 }

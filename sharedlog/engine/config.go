@@ -80,6 +80,9 @@ type Config struct {
 	// MaxObject, MaxInflight, Gather, Linger go to the WAL; see wal.Config.
 	MaxObject, MaxInflight int
 	Gather, Linger         time.Duration
+	// Metrics counts for this engine and for those that come after it; nil: not
+	// for anyone to see.
+	Metrics *Metrics
 	// Rand gives write ids, default crypto/rand.
 	Rand io.Reader
 	// Logger, nil discards.
@@ -104,6 +107,9 @@ func (c *Config) defaults() {
 	set(&c.SweepEvery, 10*time.Minute)
 	set(&c.RetryMin, 50*time.Millisecond)
 	set(&c.RetryMax, 5*time.Second)
+	if c.Metrics == nil {
+		c.Metrics = new(Metrics)
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

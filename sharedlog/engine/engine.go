@@ -90,7 +90,7 @@ func New(cfg Config) (*Engine, error) {
 		Bucket: objstore.For(cfg.Bucket, objstore.ReasonWAL), Prefix: e.prefix, ClusterID: e.clusterID, Generation: e.gen, Incarnation: cfg.Incarnation,
 		Budget: cfg.Budget, CacheBytes: cfg.CacheBytes, MaxObject: cfg.MaxObject, MaxInflight: cfg.MaxInflight,
 		Gather: cfg.Gather, Linger: cfg.Linger, Rand: cfg.Rand, Logger: cfg.Logger,
-		OnDurable: e.onDurable, OnFenced: e.fence,
+		OnDurable: e.onDurable, OnFenced: e.fence, Metrics: &cfg.Metrics.WAL,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)

@@ -16,6 +16,7 @@ import (
 func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 	img := e.cfg.Meta.Image()
 	e.mu.Lock()
+	e.cfg.Metrics.packs.Inc()
 	done := e.unpacked[:n:n]
 	e.unpacked = slices.Clone(e.unpacked[n:])
 	var keys []string

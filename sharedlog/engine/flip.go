@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -71,6 +72,7 @@ func (e *Engine) Flip(ctx context.Context, streams []*metadatapb.FlipStream, fre
 		return f.errors()
 	}
 	defer e.leaveLedger()
+	begun := time.Now()
 	err := f.indexTails(ctx)
 	if err == nil {
 		// A quorum that is electing would leave the streams frozen until it is
@@ -84,6 +86,7 @@ func (e *Engine) Flip(ctx context.Context, streams []*metadatapb.FlipStream, fre
 		e.settle(e.life, false, f.objects...)
 		return f.errors()
 	}
+	begun = e.cfg.Metrics.step(&e.cfg.Metrics.flipIndex, begun)
 	freeze()
 	for _, m := range f.streams {
 		m.freeze(e)
@@ -93,7 +96,9 @@ func (e *Engine) Flip(ctx context.Context, streams []*metadatapb.FlipStream, fre
 	}
 	offered := err == nil
 	if offered {
+		begun = e.cfg.Metrics.step(&e.cfg.Metrics.flipDrain, begun)
 		f.submit()
+		e.cfg.Metrics.step(&e.cfg.Metrics.flipCommit, begun)
 	} else {
 		f.failAll(err)
 	}

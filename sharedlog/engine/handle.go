@@ -85,8 +85,10 @@ func (h *handle) Fetch(ctx context.Context, from commitlog.Offset, opts commitlo
 	recs, ok := s.hot(from, limit, opts)
 	s.mu.Unlock()
 	if ok {
+		s.e.cfg.Metrics.readsHot.Inc()
 		return recs, nil
 	}
+	s.e.cfg.Metrics.readsCold.Inc()
 	return s.e.reader.fetch(ctx, h, from, limit, opts)
 }
 

@@ -33,7 +33,7 @@ const (
 
 func newReader(e *Engine) *reader {
 	return &reader{
-		e: e, cache: newCache(e.cfg.ReadCacheBytes),
+		e: e, cache: newCache(e.cfg.ReadCacheBytes, e.cfg.Metrics),
 		sem:   make(chan struct{}, e.cfg.ColdReads),
 		ahead: make(chan func(context.Context), 64),
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"ponor/commitlog"
 	"ponor/metadata"
@@ -24,6 +25,7 @@ func (e *Engine) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, 
 	if w.State != metadata.Fenced {
 		return nil, fmt.Errorf("seal WAL of %s: it is %s, not fenced", w.Incarnation, w.State)
 	}
+	begun := time.Now()
 	pre := prefix(e.clusterID, w.Generation)
 	sealed, err := wal.Seal(ctx, wal.SealConfig{
 		Bucket: e.bucket(objstore.ReasonRecovery), Prefix: pre, ClusterID: e.clusterID, Generation: w.Generation,
@@ -43,6 +45,7 @@ func (e *Engine) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, 
 	}
 	cmd := &metadatapb.Sealed{Incarnation: w.Incarnation.Proto(), End: sealed.End}
 	if len(sections) == 0 {
+		e.cfg.Metrics.seals.Observe(time.Since(begun))
 		return cmd, nil
 	}
 	name, object := e.newName(metadata.IndexObject)
@@ -63,6 +66,7 @@ func (e *Engine) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, 
 			Extent: extentPB(indexExtent(object, s, at[i])),
 		})
 	}
+	e.cfg.Metrics.seals.Observe(time.Since(begun))
 	e.cfg.Logger.Info("sealed a WAL", "broker", w.Incarnation.String(), "end", sealed.End, "slots", len(sealed.Slots), "streams", len(sections), "object", object)
 	return cmd, nil
 }

@@ -83,6 +83,7 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 			return 0, fmt.Errorf("delete garbage: %w", err)
 		}
 	}
+	e.cfg.Metrics.swept.Add(int64(len(keys)))
 	return len(keys), nil
 }
 

@@ -26,6 +26,7 @@ func (w *Writer) put(ctx context.Context, s *Slot) {
 		err := w.attempt(ctx, s, &vanished)
 		switch {
 		case err == nil:
+			w.cfg.Metrics.puts.Observe(time.Since(s.started))
 			w.putDone(s)
 			return
 		case errors.Is(err, commitlog.ErrFenced):
@@ -37,6 +38,7 @@ func (w *Writer) put(ctx context.Context, s *Slot) {
 		if pace == nil {
 			pace, first = newBackoff(w.cfg.Rand), time.Now()
 		}
+		w.cfg.Metrics.retries.Inc()
 		w.noteTrouble(s, err, first)
 		pace.wait(ctx)
 	}

@@ -156,6 +156,7 @@ func (w *Writer) resolve() {
 			w.mu.proven = s.proof
 		}
 		w.mu.Unlock()
+		w.cfg.Metrics.commits.Observe(time.Since(s.opened))
 		w.run.freed = true
 		w.run.cache = append(w.run.cache, s)
 		if w.cfg.OnDurable != nil {
@@ -219,7 +220,7 @@ func (w *Writer) nextSlot(now time.Time) (*Slot, time.Duration) {
 		if wait := w.dueLocked(now); wait > 0 {
 			return nil, earlier(wait, w.hungLocked(now))
 		}
-		w.closeSlotLocked()
+		w.closeSlotLocked(w.flushReasonLocked(now.Sub(w.mu.open.opened)))
 		w.run.freed = false
 	}
 	s := w.mu.queue[w.mu.inflight]

@@ -60,6 +60,8 @@ type Config struct {
 	// incarnation has sealed this WAL or its state became unknowable. All
 	// outstanding Commits have failed by then.
 	OnFenced func(err error)
+	// Metrics counts; nil: not for anyone to see.
+	Metrics *Metrics
 	// Rand gives write ids and jitter; default crypto/rand.
 	Rand io.Reader
 	// Logger, nil discards.
@@ -85,6 +87,9 @@ func (c *Config) validate() error {
 	def(&c.PutsPerSecond, k.PutsPerSecond)
 	def(&c.PutBurst, k.PutBurst)
 	def(&c.AttemptTimeout, 30*time.Second)
+	if c.Metrics == nil {
+		c.Metrics = new(Metrics)
+	}
 	if c.Rand == nil {
 		c.Rand = rand.Reader
 	} else {
@@ -186,7 +191,7 @@ func (w *Writer) Append(stream commitlog.StreamID, epoch commitlog.Epoch, base c
 		return Ref{}, nil, err
 	}
 	if s := w.mu.open; s != nil && s.bytes+int64(len(batch)) > int64(w.cfg.MaxObject) {
-		w.closeSlotLocked()
+		w.closeSlotLocked(flushFull)
 	}
 	at := int32(-1)
 	if s := w.mu.open; s != nil {
@@ -222,8 +227,10 @@ func (w *Writer) refuseLocked(n int64) error {
 	case w.mu.closing:
 		return errWriterClosed
 	case w.mu.trouble.err != nil && time.Since(w.mu.trouble.since) > troubleFor:
+		w.cfg.Metrics.trouble.Inc()
 		return fmt.Errorf("%w: %w", commitlog.ErrUnavailable, w.mu.trouble.err)
 	case w.mu.unresolved > 0 && w.mu.unresolved+n > w.cfg.Budget:
+		w.cfg.Metrics.budget.Inc()
 		return errBudget
 	}
 	return nil
@@ -278,7 +285,9 @@ func (w *Writer) draftLocked() *draft {
 }
 
 // closeSlotLocked moves the open slot to the queue.
-func (w *Writer) closeSlotLocked() {
+func (w *Writer) closeSlotLocked(why flushReason) {
+	w.cfg.Metrics.flushes[why].Inc()
+	w.cfg.Metrics.sizes.Observe(w.mu.open.bytes)
 	w.mu.queue = append(w.mu.queue, w.mu.open)
 	w.mu.open, w.mu.sealAsked = nil, false
 	w.wake()

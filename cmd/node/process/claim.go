@@ -24,9 +24,9 @@ func (n *Node) claimStore(ctx context.Context) error {
 		img := n.ctl.Image()
 		marker := objstore.Marker{Cluster: img.ClusterID(), Store: img.StoreID()}
 		if marker.Store != "" {
-			return objstore.Verify(ctx, n.store, marker)
+			return objstore.Verify(ctx, n.meters.store, marker)
 		}
-		marker, err := objstore.Claim(ctx, n.store, marker.Cluster)
+		marker, err := objstore.Claim(ctx, n.meters.store, marker.Cluster)
 		if err != nil {
 			return err
 		}
@@ -62,14 +62,14 @@ type guardedSealer struct {
 func (g guardedSealer) Seal(ctx context.Context, wal metadata.WAL) (*metadatapb.Sealed, error) {
 	img := g.node.ctl.Image()
 	marker := objstore.Marker{Cluster: img.ClusterID(), Store: img.StoreID()}
-	if err := objstore.Verify(ctx, g.node.store, marker); err != nil {
+	if err := objstore.Verify(ctx, g.node.meters.store, marker); err != nil {
 		return nil, fmt.Errorf("seal WAL of %s: %w", wal.Incarnation, err)
 	}
 	sealed, err := g.sealer.Seal(ctx, wal)
 	if err != nil {
 		return nil, err
 	}
-	if err := objstore.Verify(ctx, g.node.store, marker); err != nil {
+	if err := objstore.Verify(ctx, g.node.meters.store, marker); err != nil {
 		return nil, fmt.Errorf("seal WAL of %s: %w", wal.Incarnation, err)
 	}
 	return sealed, nil

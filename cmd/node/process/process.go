@@ -98,8 +98,8 @@ type Node struct {
 	ctl    *controller.Node
 	local  *locallog.Store
 	hosted hosted
-	store  *counted.Bucket // cfg.Bucket, counted
-	now    atomic.Pointer[life]
+	meters *meters
+	now    atomic.Pointer[life] // nil between incarnations
 
 	ready    chan struct{} // closed when clients are served
 	draining chan struct{} // closed when the node begins to stop
@@ -110,7 +110,7 @@ type Node struct {
 // New checks the configuration and opens the quorum's stores. It owns the
 // listeners from then on, also when it fails.
 func New(cfg Config) (*Node, error) {
-	n := &Node{cfg: cfg, store: counted.New(cfg.Bucket), log: cfg.Logger, ready: make(chan struct{}), draining: make(chan struct{})}
+	n := &Node{cfg: cfg, meters: &meters{store: counted.New(cfg.Bucket)}, log: cfg.Logger, ready: make(chan struct{}), draining: make(chan struct{})}
 	n.aborted, n.abort = context.WithCancel(context.Background())
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
@@ -238,10 +238,12 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 			}
 		}()
 	}
-	server, err := rpc.NewServer(n.serverConfig(append(n.broker().APIs(listenerName), n.ctl.OperatorAPIs()...)))
+	api := n.broker()
+	server, err := rpc.NewServer(n.serverConfig(append(api.APIs(listenerName), n.ctl.OperatorAPIs()...)))
 	if err != nil {
 		return fmt.Errorf("set up the server: %w", err)
 	}
+	n.meters.serving(api, server)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(context.WithoutCancel(ctx), n.cfg.Clients) }()
 	err = n.host(ctx, endpoint)
@@ -264,7 +266,7 @@ const writeStall = 10 * time.Second
 
 // serverConfig is how clients are served.
 func (n *Node) serverConfig(apis []rpc.API) rpc.ServerConfig {
-	return rpc.ServerConfig{APIs: apis, Logger: n.log, MaxConns: n.cfg.MaxConns, WriteStall: writeStall}
+	return rpc.ServerConfig{APIs: apis, Logger: n.log, MaxConns: n.cfg.MaxConns, WriteStall: writeStall, OnReply: n.meters.requests.served}
 }
 
 // logsDir has the local logs.
@@ -313,6 +315,7 @@ func (n *Node) host(ctx context.Context, endpoint metadata.Endpoint) error {
 		if err != nil {
 			return ignoreCancel(ctx, err)
 		}
+		n.meters.registrations.Inc()
 		n.log.Info("registered", "broker", n.cfg.NodeID, "incarnation", inc.String())
 		if err := n.live(ctx, inc); err != nil {
 			return ignoreCancel(ctx, err)
@@ -330,7 +333,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	if cache == 0 {
 		cache = defaultCache
 	}
-	logs := sharedlog.Config{Bucket: n.store, Meta: n.ctl, Incarnation: inc,
+	logs := sharedlog.Config{Bucket: n.meters.store, Metrics: &n.meters.logs, Meta: n.ctl, Incarnation: inc,
 		CacheBytes: cache - cache/4, ReadCacheBytes: cache / 4, Budget: n.cfg.WALBudget, Logger: n.log}
 	if n.cfg.TuneLogs != nil {
 		n.cfg.TuneLogs(&logs)
@@ -339,7 +342,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	if err != nil {
 		return fmt.Errorf("open shared logs: %w", err)
 	}
-	setCfg := partition.SetConfig{Meta: n.ctl, Incarnation: inc, Shared: shared, Proof: shared, Logger: n.log}
+	setCfg := partition.SetConfig{Meta: n.ctl, Incarnation: inc, Shared: shared, Proof: shared, Metrics: &n.meters.partitions, Logger: n.log}
 	if n.local != nil {
 		setCfg.Local = n.local
 	}

@@ -18,7 +18,7 @@ func TestAClientThatDoesNotReadIsClosedSoon(t *testing.T) {
 		fetch := rpc.API{Key: 1, Max: 4, Raw: true, Handle: func(context.Context, *rpc.Request) rpc.Response {
 			return rpc.Response{Buffers: net.Buffers{make([]byte, 1<<20)}, Release: func() { released <- time.Now() }}
 		}}
-		s, err := rpc.NewServer((&Node{}).serverConfig([]rpc.API{fetch}))
+		s, err := rpc.NewServer((&Node{meters: new(meters)}).serverConfig([]rpc.API{fetch}))
 		if err != nil {
 			t.Fatal(err)
 		}
