@@ -23,6 +23,11 @@ type Admin interface {
 	// ElectPreferred has partitions moved to their preferred leaders; it does not
 	// wait for the moves.
 	ElectPreferred(ctx context.Context, changes []controller.PartitionChange) ([]*controller.Error, error)
+	// DescribeQuorum asks the quorum's leader who votes; AddVoter and RemoveVoter
+	// change that, one step after another, and are idempotent.
+	DescribeQuorum(ctx context.Context) (controller.QuorumInfo, error)
+	AddVoter(ctx context.Context, id metadata.BrokerID, dir controller.DirectoryID) error
+	RemoveVoter(ctx context.Context, id metadata.BrokerID, dir controller.DirectoryID) error
 	// AllocateProducerID returns an id that no producer ever had.
 	AllocateProducerID(ctx context.Context) (int64, error)
 }

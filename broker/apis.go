@@ -72,8 +72,11 @@ func table(cfg Config) []api {
 		{key: 44, min: 0, max: 1, handle: typed((*Broker).incrementalAlterConfigs), limit: adminLimit},
 		{key: 45, min: 0, max: 1, handle: typed((*Broker).alterPartitionReassignments), limit: adminLimit},
 		{key: 46, min: 0, max: 0, handle: typed((*Broker).listPartitionReassignments), limit: adminLimit},
+		{key: 55, min: 0, max: 2, handle: typed((*Broker).describeQuorum)},
 		{key: 60, min: 0, max: 2, handle: typed((*Broker).describeCluster)},
 		{key: 75, min: 0, max: 0, handle: typed((*Broker).describeTopicPartitions), limit: adminLimit},
+		{key: 80, min: 0, max: 1, handle: typed((*Broker).addRaftVoter)},
+		{key: 81, min: 0, max: 0, handle: typed((*Broker).removeRaftVoter)},
 	}
 }
 

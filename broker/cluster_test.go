@@ -45,6 +45,7 @@ type cluster struct {
 	opening  map[partKey]bool // Get answers ErrOpening
 	adminErr error            // what Admin answers instead
 	stuck    bool             // elections are taken and nothing happens
+	quorum   controller.QuorumInfo
 }
 
 type partKey struct {

@@ -41,8 +41,11 @@ var compatibilityNotes = map[int16]string{
 	44: "topics, brokers, this broker's logger",
 	45: "applied at once: nothing is copied",
 	46: "",
+	55: "the end offset of a node without a Raft log is that of its image; nodes are found at their controller listeners",
 	60: "brokers only, as on any broker's listener",
 	75: "",
+	80: "the node must be running and is found where it registered, whatever listeners the request names; see below",
+	81: "as `ponor quorum remove`: refused where the rest could not go on",
 }
 
 // COMPATIBILITY.md says what is served, and no API is served without it.

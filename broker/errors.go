@@ -97,6 +97,7 @@ var refusals = map[controller.ErrorCode]*kerr.Error{
 	controller.CodeNoReassignment:           kerr.NoReassignmentInProgress,
 	controller.CodeUnknownBroker:            kerr.BrokerIDNotRegistered,
 	controller.CodeNotSupported:             kerr.InvalidRequest,
+	controller.CodeVoterNotFound:            kerr.VoterNotFound,
 }
 
 // codeOf finds the Kafka code of an error; nil is 0. What no row names is

@@ -104,7 +104,7 @@ func (n *Node) bootstrap(ctx context.Context, v *voter) {
 		}
 	}
 	if len(v.servers()) == 0 {
-		n.log.Info("the cluster exists, this node follows the quorum without a vote; 'ponor quorum add' gives it one", "cluster", n.clusterID(), "broker", n.cfg.NodeID)
+		n.log.Info("the cluster exists, this node follows the quorum without a vote; 'ponor quorum add' gives it one, and the leader by itself if this is a voter whose disk was replaced", "cluster", n.clusterID(), "broker", n.cfg.NodeID)
 	}
 }
 

@@ -143,6 +143,20 @@ func (d *dataDir) claim(cluster string) error {
 		d.path, id.ClusterID, cluster, ErrWrongCluster)
 }
 
+// writeMetaProperties tells Kafka's tools whose directory this is:
+// kafka-metadata-quorum add-controller looks for the file in metadata.log.dir.
+// Nothing here reads it.
+func (d *dataDir) writeMetaProperties(cluster string, node metadata.BrokerID, dir DirectoryID) error {
+	if d == nil {
+		return nil
+	}
+	text := fmt.Sprintf("version=1\ncluster.id=%s\nnode.id=%d\ndirectory.id=%s\n", cluster, node, dir)
+	if err := os.WriteFile(filepath.Join(d.path, "meta.properties"), []byte(text), 0o644); err != nil {
+		return fmt.Errorf("write meta.properties: %w", err)
+	}
+	return nil
+}
+
 func (d *dataDir) close() {
 	if d != nil {
 		_ = d.lock.Close()

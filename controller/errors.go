@@ -48,8 +48,8 @@ const (
 	CodeNoReassignment
 	CodeUnknownBroker
 	CodeNotSupported
-	CodeInternal
 	CodeVoterNotFound
+	CodeInternal
 )
 
 // Error is the refusal of one item of an admin operation.

@@ -242,7 +242,11 @@ func (n *Node) runIdentity(ctx context.Context) {
 	for {
 		changed := n.Changed()
 		if id := n.Image().ClusterID(); id != "" {
-			if err := n.dir.claim(id); err != nil {
+			err := n.dir.claim(id)
+			if v := n.vote.Load(); v != nil && err == nil {
+				err = n.dir.writeMetaProperties(id, n.cfg.NodeID, v.directory)
+			}
+			if err != nil {
 				n.fail(err)
 			}
 			return

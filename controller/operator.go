@@ -18,6 +18,7 @@ import (
 const (
 	keyBrokerState = rpc.InternalKey + 100 + iota // cordon and drain brokers
 	keyImage                                      // read the metadata
+	keyVoters                                     // look at the quorum and change it
 )
 
 // operatorPatience bounds an operator's call.
@@ -31,7 +32,7 @@ func (n *Node) OperatorAPIs() []rpc.API {
 		ctx, cancel := context.WithTimeout(ctx, operatorPatience)
 		defer cancel()
 		return images.piece(ctx, n, q)
-	}), call(keyBrokerState, func(ctx context.Context, _ *rpc.Conn, q *metadatapb.BrokerState) response {
+	}), call(keyVoters, n.passQuorum), call(keyBrokerState, func(ctx context.Context, _ *rpc.Conn, q *metadatapb.BrokerState) response {
 		ctx, cancel := context.WithTimeout(ctx, operatorPatience)
 		defer cancel()
 		err := n.SetBrokerState(ctx, metadata.BrokerID(q.Broker), func(b *metadata.Broker) {

@@ -14,9 +14,9 @@ import (
 )
 
 func newQuorum() *cobra.Command {
-	cmd := &cobra.Command{Use: "quorum", Short: "Look at the metadata quorum", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "quorum", Short: "Look at the metadata quorum and change it", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newQuorumStatus())
+	cmd.AddCommand(newQuorumStatus(), newQuorumAdd(), newQuorumRemove(), newQuorumTransfer())
 	return cmd
 }
 
