@@ -62,7 +62,7 @@ func record(t *testing.T, dir, arg string) (r *Recording, output []byte, err err
 	}
 	defer null.Close()
 	name, _, _ := strings.Cut(t.Name(), "/")
-	cmd := exec.Command(exe, "-test.run=^"+name+"$", "-test.count=1", "-test.timeout="+childLimit.String())
+	cmd := exec.Command(exe, "-test.run=^"+name+"$", "-test.count=1", "-test.timeout="+childLimit.String()) //nolint:noctx // a context's goroutine ends with Wait only; run has a limit of its own
 	cmd.Env = append(os.Environ(), envDir+"="+dir, envArg+"="+arg)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.ExtraFiles = []*os.File{null} // markFD
@@ -99,7 +99,7 @@ func (t *tracer) run(cmd *exec.Cmd) error {
 		return fmt.Errorf("start the process: %w", err)
 	}
 	t.pid = cmd.Process.Pid
-	defer cmd.Process.Release()
+	defer func() { _ = cmd.Process.Release() }() // reaped here already
 	var ws unix.WaitStatus
 	if _, err := wait(t.pid, &ws); err != nil {
 		return err

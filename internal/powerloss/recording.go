@@ -327,19 +327,19 @@ func (r *Recording) check(dir string) error {
 			return fmt.Errorf("play %v: %w", e, err)
 		}
 	}
-	real := &Recording{}
-	if err := real.read(dir); err != nil {
+	left := &Recording{}
+	if err := left.read(dir); err != nil {
 		return err
 	}
 	played := &Recording{}
 	if err := played.readFS(p.fs, "/"); err != nil {
 		return err
 	}
-	if !slices.Equal(real.dirs, played.dirs) {
-		return fmt.Errorf("the process left directories %v, its recording %v", real.dirs, played.dirs)
+	if !slices.Equal(left.dirs, played.dirs) {
+		return fmt.Errorf("the process left directories %v, its recording %v", left.dirs, played.dirs)
 	}
-	if !maps.EqualFunc(real.files, played.files, bytes.Equal) {
-		return fmt.Errorf("the process left files %v, its recording %v, or other content", names(real.files), names(played.files))
+	if !maps.EqualFunc(left.files, played.files, bytes.Equal) {
+		return fmt.Errorf("the process left files %v, its recording %v, or other content", names(left.files), names(played.files))
 	}
 	return nil
 }

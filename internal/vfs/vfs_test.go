@@ -47,3 +47,25 @@ func TestWritevWritesWhatItIsGiven(t *testing.T) {
 		}
 	}
 }
+
+func TestMakeDirs(t *testing.T) {
+	root := t.TempDir()
+	deep := filepath.Join(root, "a", "b", "c")
+	for range 2 { // also where it is
+		if err := vfs.MakeDirs(deep + "/"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if i, err := os.Stat(deep); err != nil || !i.IsDir() {
+		t.Errorf("there is %v, %v", i, err)
+	}
+	file := filepath.Join(root, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{file, filepath.Join(file, "below")} {
+		if err := vfs.MakeDirs(name); err == nil {
+			t.Errorf("a directory was made at %s, which is a file or in one", name)
+		}
+	}
+}
