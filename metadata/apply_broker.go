@@ -94,7 +94,7 @@ func (e *edit) fence(w WAL, sealer Incarnation) {
 		return
 	}
 	for _, s := range streamsOf(e.owned, w.Incarnation.Epoch) {
-		p, _ := e.streams.Get(s)
+		p, _ := e.partition(s)
 		next := *p
 		// slot-4: its WAL may hold records of the stream if it could have
 		// opened it. It could not while an older WAL was unsealed, because
@@ -112,7 +112,7 @@ func (e *edit) fence(w WAL, sealer Incarnation) {
 // its owner is dead (own-1), target lives (cmd-3) and its topic is not being
 // deleted. It says whether it did.
 func (e *edit) name(s commitlog.StreamID, target Incarnation) bool {
-	p, ok := e.streams.Get(s)
+	p, ok := e.partition(s)
 	if !ok || p.Deleting || e.Live(p.Owner) || !e.Live(target) || p.Epoch == math.MaxInt32 {
 		return false
 	}
@@ -208,7 +208,7 @@ func (e *edit) sealed(c *metadatapb.Sealed) (Result, *Error) {
 	w.State, w.SealedEnd, w.Sealer = Sealed, c.GetEnd(), Incarnation{}
 	e.setWAL(w)
 	for _, s := range streamsOf(e.waiting, inc.Epoch) {
-		p, _ := e.streams.Get(s)
+		p, _ := e.partition(s)
 		next := *p
 		next.Unsealed = slices.DeleteFunc(slices.Clone(p.Unsealed), func(u Incarnation) bool { return u == inc })
 		if x, ok := found[s]; ok {
@@ -239,7 +239,7 @@ func (e *edit) referencedFrom(inc Incarnation, slot uint64) (object string, foun
 // skipped: nobody will ask for their records.
 func (e *edit) sealedStream(inc Incarnation, ss *metadatapb.SealedStream, g grant) (x Extent, skip bool, err *Error) {
 	s := commitlog.StreamID(ss.GetStream())
-	p, ok := e.streams.Get(s)
+	p, ok := e.partition(s)
 	if !ok {
 		if s == 0 || s >= e.nextStream {
 			return x, false, alarm(ErrUnknownStream, "%d was never created", s)

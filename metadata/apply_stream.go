@@ -13,7 +13,7 @@ import (
 // happens to honest owners. Everything else that does not fit is an alarm.
 func (e *edit) held(stream uint64, epoch int32) (p *Partition, gone bool, err *Error) {
 	s := commitlog.StreamID(stream)
-	p, ok := e.streams.Get(s)
+	p, ok := e.partition(s)
 	switch {
 	case !ok && (s == 0 || s >= e.nextStream):
 		return nil, false, alarm(ErrUnknownStream, "%d was never created", s)

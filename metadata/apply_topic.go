@@ -168,7 +168,7 @@ func (e *edit) deleteTopic(c *metadatapb.DeleteTopic) (Result, *Error) {
 	next.deleting = true
 	own(e, &e.topics).Set(string(t.id[:]), &next)
 	for _, s := range t.streams {
-		p, _ := e.streams.Get(s)
+		p, _ := e.partition(s)
 		dying := *p
 		dying.Deleting = true
 		dying.gone = !e.Live(p.Owner)
@@ -192,7 +192,7 @@ func (e *edit) topicsGone(c *metadatapb.TopicsGone) (Result, *Error) {
 			continue
 		}
 		for _, s := range t.streams {
-			p, _ := e.streams.Get(s)
+			p, _ := e.partition(s)
 			if p.Owner == e.from && !p.gone {
 				next := *p
 				next.gone = true
@@ -217,7 +217,7 @@ func (e *edit) bury() {
 			continue
 		}
 		for _, s := range t.streams {
-			p, _ := e.streams.Get(s)
+			p, _ := e.partition(s)
 			e.put(p, nil)
 		}
 		own(e, &e.topics).Delete(string(id[:]))
@@ -230,7 +230,7 @@ func (e *edit) bury() {
 
 func (e *edit) allStopped(t *topic) bool {
 	for _, s := range t.streams {
-		if p, _ := e.streams.Get(s); !p.stopped() {
+		if p, _ := e.partition(s); !p.stopped() {
 			return false
 		}
 	}
@@ -248,7 +248,7 @@ func (e *edit) assignReplicas(c *metadatapb.AssignReplicas) (Result, *Error) {
 	if !ok {
 		return Result{}, reject(ErrUnknownPartition, "%s-%d", t.name, c.GetPartition())
 	}
-	p, _ := e.streams.Get(s)
+	p, _ := e.partition(s)
 	next := *p
 	if next.Replicas, err = e.replicas(c.GetReplicas()); err != nil {
 		return Result{}, err

@@ -131,7 +131,7 @@ func (c *checker) topic(key string, t *topic) error {
 	}
 	stopped := true
 	for i, s := range t.streams {
-		p, ok := c.img.streams.Get(s)
+		p, ok := c.img.partition(s)
 		if !ok || p.Stream != s || s == 0 || s >= c.img.nextStream {
 			return fmt.Errorf("M5: %s-%d has stream %d that is not there, or not yet", t.name, i, s)
 		}
@@ -295,7 +295,7 @@ func (c *checker) sets(name string, index *btree.Map[uint64, *streamSet], want m
 			return false
 		}
 		set.Scan(func(s commitlog.StreamID, _ struct{}) bool {
-			if p, ok := c.img.streams.Get(s); !ok || !in(p, epoch) {
+			if p, ok := c.img.partition(s); !ok || !in(p, epoch) {
 				err = fmt.Errorf("M11: index %s has stream %d under %d", name, s, epoch)
 			}
 			return err == nil

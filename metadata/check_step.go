@@ -52,9 +52,10 @@ func stepWALs(prev, next *Image) (err error) {
 }
 
 func stepStreams(prev, next *Image) (err error) {
-	next.streams.Scan(func(s commitlog.StreamID, b *Partition) bool {
-		if a, ok := prev.streams.Get(s); ok {
-			err = stepStream(next, a, b)
+	next.streams.Scan(func(s commitlog.StreamID, r *record) bool {
+		if a, ok := prev.partition(s); ok {
+			b := r.partition(s)
+			err = stepStream(next, a, &b)
 		} else if s < prev.nextStream {
 			err = fmt.Errorf("M15: stream %d comes back", s)
 		}
@@ -64,11 +65,11 @@ func stepStreams(prev, next *Image) (err error) {
 		return err
 	}
 	// del-1: a stream disappears only with a topic of which nobody can append.
-	prev.streams.Scan(func(s commitlog.StreamID, a *Partition) bool {
+	prev.streams.Scan(func(s commitlog.StreamID, r *record) bool {
 		if _, ok := next.streams.Get(s); ok {
 			return true
 		}
-		for _, u := range a.Unsealed {
+		for _, u := range r.partition(s).Unsealed {
 			if w, _ := next.WAL(u); w.State != Sealed {
 				err = fmt.Errorf("M15: stream %d disappears while %s is unsealed", s, u)
 			}

@@ -23,6 +23,7 @@ type edit struct {
 	// dying lists deleting topics whose partitions changed; they are removed
 	// at the end of the command if nothing of them is left (del-1).
 	dying []TopicID
+	alike alike
 }
 
 func begin(img *Image) *edit {
@@ -87,7 +88,8 @@ func (e *edit) put(old, next *Partition) {
 		is = *next
 	}
 	if next != nil {
-		own(e, &e.streams).Set(is.Stream, next)
+		before, _ := e.streams.Get(is.Stream)
+		own(e, &e.streams).Set(is.Stream, e.alike.record(next, before))
 	} else {
 		own(e, &e.streams).Delete(was.Stream)
 	}

@@ -57,16 +57,16 @@ type Image struct {
 	nextObject      uint64
 
 	brokers  *btree.Map[BrokerID, *Broker]
-	wals     *btree.Map[uint64, *WAL]                   // by epoch
-	topics   *btree.Map[string, *topic]                 // by the bytes of the id
-	streams  *btree.Map[commitlog.StreamID, *Partition] // every partition has one
-	configs  *btree.Map[string, *overrides]             // by configKey.encode
-	features *btree.Map[string, int32]                  // by name
-	names    *btree.Map[string, TopicID]                // index: collisionKey(name) -> id
-	owned    *btree.Map[uint64, *streamSet]             // index: owner's epoch -> streams
-	waiting  *btree.Map[uint64, *streamSet]             // index: unsealed WAL's epoch -> streams
-	refs     *btree.Map[string, int]                    // index: object -> extents that name it
-	settings *settingsCache                             // of this configs table
+	wals     *btree.Map[uint64, *WAL]                // by epoch
+	topics   *btree.Map[string, *topic]              // by the bytes of the id
+	streams  *btree.Map[commitlog.StreamID, *record] // every partition has one
+	configs  *btree.Map[string, *overrides]          // by configKey.encode
+	features *btree.Map[string, int32]               // by name
+	names    *btree.Map[string, TopicID]             // index: collisionKey(name) -> id
+	owned    *btree.Map[uint64, *streamSet]          // index: owner's epoch -> streams
+	waiting  *btree.Map[uint64, *streamSet]          // index: unsealed WAL's epoch -> streams
+	refs     *btree.Map[string, int]                 // index: object -> extents that name it
+	settings *settingsCache                          // of this configs table
 }
 
 // Empty is the image before the first command. It is at index 0.
@@ -78,7 +78,7 @@ func Empty() *Image {
 		brokers:         new(btree.Map[BrokerID, *Broker]),
 		wals:            new(btree.Map[uint64, *WAL]),
 		topics:          new(btree.Map[string, *topic]),
-		streams:         new(btree.Map[commitlog.StreamID, *Partition]),
+		streams:         new(btree.Map[commitlog.StreamID, *record]),
 		configs:         new(btree.Map[string, *overrides]),
 		features:        new(btree.Map[string, int32]),
 		names:           new(btree.Map[string, TopicID]),
@@ -217,8 +217,8 @@ func (img *Image) TopicCount() int { return img.topics.Len() }
 func (img *Image) PartitionCount() int { return img.streams.Len() }
 
 // view is a partition as readers get it: the owner is always in Replicas.
-func view(p *Partition) Partition {
-	v := *p
+func view(r *record, s commitlog.StreamID) Partition {
+	v := r.partition(s)
 	if !slices.Contains(v.Replicas, v.Owner.Broker) {
 		v.Replicas = append(slices.Clip(v.Replicas), v.Owner.Broker)
 	}
@@ -242,7 +242,7 @@ func (img *Image) Partitions(id TopicID) iter.Seq[Partition] {
 			return
 		}
 		for _, s := range t.streams {
-			if p, ok := img.streams.Get(s); ok && !yield(view(p)) {
+			if r, ok := img.streams.Get(s); ok && !yield(view(r, s)) {
 				return
 			}
 		}
@@ -251,11 +251,11 @@ func (img *Image) Partitions(id TopicID) iter.Seq[Partition] {
 
 // PartitionByStream finds the partition whose log a stream is.
 func (img *Image) PartitionByStream(s commitlog.StreamID) (Partition, bool) {
-	p, ok := img.streams.Get(s)
+	r, ok := img.streams.Get(s)
 	if !ok {
 		return Partition{}, false
 	}
-	return view(p), true
+	return view(r, s), true
 }
 
 // listed yields the partitions of a set of an index, by stream.
@@ -266,8 +266,8 @@ func (img *Image) listed(index *btree.Map[uint64, *streamSet], epoch uint64) ite
 			return
 		}
 		set.Scan(func(s commitlog.StreamID, _ struct{}) bool {
-			p, ok := img.streams.Get(s)
-			return !ok || yield(view(p))
+			r, ok := img.streams.Get(s)
+			return !ok || yield(view(r, s))
 		})
 	}
 }

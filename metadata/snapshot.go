@@ -145,8 +145,9 @@ func (img *Image) snapTopic(t *topic) *metadatapb.SnapTopic {
 		Partitions: make([]*metadatapb.SnapPartition, 0, len(t.streams)),
 	}
 	for _, id := range t.streams {
-		p, _ := img.streams.Get(id)
-		s.Partitions = append(s.Partitions, snapPartition(p))
+		r, _ := img.streams.Get(id)
+		p := r.partition(id)
+		s.Partitions = append(s.Partitions, snapPartition(&p))
 	}
 	return s
 }
