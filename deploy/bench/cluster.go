@@ -23,6 +23,7 @@ type system struct {
 	pids      []int
 	started   time.Duration // from the first exec to the first acknowledged record
 	slots     *slotCount    // nil for Kafka
+	data      string        // the directory that has the records
 	stop      func()
 
 	// Of Ponor: the command line of each node, the running process, and where
@@ -40,14 +41,14 @@ func startPonor(ctx context.Context, o options) (*system, error) {
 	}
 	clients, quorum, debug := ports[:nodes], ports[nodes:2*nodes], ports[2*nodes:]
 	store := filepath.Join(o.dir, "store")
-	s := &system{name: "ponor", bootstrap: strings.Join(clients, ","), slots: &slotCount{root: store}, quorum: quorum}
+	s := &system{name: "ponor", bootstrap: strings.Join(clients, ","), slots: &slotCount{root: store}, quorum: quorum, data: store}
 	s.stop = func() {
 		s.end(syscall.SIGTERM)
 		s.slots.stop()
 	}
 	for i := range nodes {
 		args := []string{"start", "--node-id", fmt.Sprint(i + 1), "--listen", clients[i], "--controller-listen", quorum[i],
-			"--join", strings.Join(quorum, ","), "--store", "dir://" + store, "--data-dir", filepath.Join(o.dir, fmt.Sprint("node-", i+1))}
+			"--join", strings.Join(quorum, ","), "--store", "dir://" + store + o.storeQuery(), "--data-dir", filepath.Join(o.dir, fmt.Sprint("node-", i+1))}
 		if o.scale {
 			args = append(args, "--debug-listen", debug[i], "--cache-bytes", o.cache)
 		}
@@ -113,7 +114,7 @@ func startKafka(ctx context.Context, o options) (*system, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start kafka: %w", err)
 	}
-	s := &system{name: "kafka", bootstrap: strings.TrimSpace(string(out))}
+	s := &system{name: "kafka", bootstrap: strings.TrimSpace(string(out)), data: dir}
 	s.stop = func() { _ = exec.Command("bash", script, "stop", dir).Run() }
 	for i := range nodes {
 		b, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("node%d.pid", i+1)))
@@ -148,6 +149,11 @@ func (s *system) firstRecord(ctx context.Context, o options) error {
 		}
 		pause(ctx, 20*time.Millisecond)
 	}
+	return s.awaitService(ctx, o)
+}
+
+// awaitService returns once a record to the topic "first" was acknowledged.
+func (s *system) awaitService(ctx context.Context, o options) error {
 	err := ctx.Err()
 	for ctx.Err() == nil {
 		if err = s.ponor(ctx, o, nil, "bench", "latency", "--topic", "first", "--rate", "100", "--warmup", "1ms", "--duration", "20ms", "--end-to-end=false"); err == nil {

@@ -21,6 +21,7 @@ import (
 type load struct {
 	name    string
 	prepare []string // 'ponor bench' before it, on the same topic
+	cold    bool     // then nothing is in memory any more
 	args    []string // 'ponor bench'; none: the cluster is left alone
 }
 
@@ -30,6 +31,8 @@ func loads() []load {
 		{name: "produce-1k", args: []string{"produce"}},
 		{name: "produce-100", args: []string{"produce", "--record-size", "100"}},
 		{name: "consume", prepare: []string{"produce", "--warmup", "0s", "--duration", "1s"}, args: []string{"consume"}},
+		{name: "consume-cold", prepare: []string{"produce", "--warmup", "0s", "--duration", "6s"}, cold: true, args: []string{"consume", "--once"}},
+		{name: "closed-loop", args: []string{"latency", "--rate", "0", "--partitions", "1", "--record-size", "100"}},
 		{name: "latency-200", args: []string{"latency", "--rate", "200", "--partitions", "1"}},
 		{name: "latency-1000", args: []string{"latency", "--rate", "1000"}},
 		{name: "latency-100p", args: []string{"latency", "--rate", "2000", "--partitions", "100", "--linger", "5ms"}},
@@ -50,6 +53,7 @@ type measurement struct {
 	} `json:"brokers"`
 	CPUPerGB float64 `json:"cpu_seconds_per_gb"`
 	puts     float64 // per second
+	disk     float64 // what direct reads of the same files gave, MB/s
 }
 
 type percentiles struct{ P50, P99 float64 }
@@ -73,10 +77,6 @@ func (l load) measure(ctx context.Context, o options, s *system) (*measurement, 
 		return idle(ctx, o, s)
 	}
 	topic := l.name
-	var pids []string
-	for _, p := range s.pids {
-		pids = append(pids, strconv.Itoa(p))
-	}
 	defer func() {
 		// The next load does not pay for this one: its topic goes, and what is
 		// dirty is on disk.
@@ -88,9 +88,20 @@ func (l load) measure(ctx context.Context, o options, s *system) (*measurement, 
 			return nil, err
 		}
 	}
+	var disk float64
+	if l.cold {
+		var err error
+		if disk, err = s.cool(ctx, o); err != nil {
+			return nil, err
+		}
+	}
 	var before int64
 	if s.slots != nil {
 		before = s.slots.look()
+	}
+	var pids []string
+	for _, p := range s.pids {
+		pids = append(pids, strconv.Itoa(p))
 	}
 	args := append([]string{"bench"}, l.args...)
 	args = append(args, "--topic", topic, "--pid", strings.Join(pids, ","), "--format", "json",
@@ -106,6 +117,7 @@ func (l load) measure(ctx context.Context, o options, s *system) (*measurement, 
 	if s.slots != nil {
 		m.puts = float64(s.slots.look()-before) / (o.warmup + o.duration).Seconds()
 	}
+	m.disk = disk / 1e6
 	return m, nil
 }
 
@@ -167,8 +179,9 @@ type figure struct {
 
 func figures() []figure {
 	return []figure{
-		{"records/s", 0, func(m *measurement) (float64, bool) { return m.RecordsPerSec, m.RecordsPerSec > 0 && m.Ack == nil }},
+		{"records/s", 0, func(m *measurement) (float64, bool) { return m.RecordsPerSec, m.RecordsPerSec > 0 }},
 		{"MB/s", 1, func(m *measurement) (float64, bool) { return m.MBPerSec, m.MBPerSec > 0 && m.Ack == nil }},
+		{"of disk", 2, func(m *measurement) (float64, bool) { return m.MBPerSec / m.disk, m.disk > 0 }},
 		{"CPU-s/GB", 2, func(m *measurement) (float64, bool) { return m.CPUPerGB, m.CPUPerGB > 0 && m.Ack == nil }},
 		{"CPU %", 1, func(m *measurement) (float64, bool) { return 100 * m.Brokers.CPUSeconds / m.Seconds, m.Seconds > 0 }},
 		{"ack p50 ms", 2, func(m *measurement) (float64, bool) { return of(m.Ack, func(p *percentiles) float64 { return p.P50 }) }},

@@ -33,6 +33,7 @@ type options struct {
 	rounds           int
 	warmup, duration time.Duration
 	only             string
+	latency          string // of the store, see 'ponor start'
 	scale            bool
 	partitions       int
 	cache            string // of each node, with scale
@@ -47,6 +48,7 @@ func main() {
 	flag.DurationVar(&o.warmup, "warmup", 5*time.Second, "load before each measurement")
 	flag.DurationVar(&o.duration, "duration", 10*time.Second, "each measurement")
 	flag.StringVar(&o.only, "only", "", "comma-separated names of loads; default all")
+	flag.StringVar(&o.latency, "latency", "", "s3 makes the store as slow as S3")
 	flag.BoolVar(&o.scale, "scale", false, "measure what many partitions and waiting consumers cost instead (make bench-scale); -only takes idle, session, partitions, requests")
 	flag.IntVar(&o.partitions, "partitions", 100_000, "with -scale: how many partitions 'partitions' makes")
 	flag.Parse()
@@ -56,6 +58,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// storeQuery is the end of the store's URL.
+func (o options) storeQuery() string {
+	if o.latency == "" {
+		return ""
+	}
+	return "?latency=" + o.latency
 }
 
 func run(ctx context.Context, o options) (err error) {
