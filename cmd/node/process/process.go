@@ -239,7 +239,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 		}()
 	}
 	api := n.broker()
-	server, err := rpc.NewServer(n.serverConfig(append(api.APIs(listenerName), n.ctl.OperatorAPIs()...)))
+	server, err := rpc.NewServer(n.serverConfig(append(append(api.APIs(listenerName), n.ctl.OperatorAPIs()...), n.metricsAPI())))
 	if err != nil {
 		return fmt.Errorf("set up the server: %w", err)
 	}
