@@ -1,18 +1,14 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"log/slog"
-	"net"
-	"net/url"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"ponor/sharedlog/objstore/s3"
+	"unicode"
+	"unicode/utf8"
 )
 
 // settings are everything a node is told from outside. The table below is the
@@ -165,129 +161,6 @@ func parseBytes(v string) (int64, error) {
 	return n * unit, nil
 }
 
-// controller says whether the node votes in the metadata quorum.
-func (s *settings) controller() bool {
-	for r := range strings.SplitSeq(s.Roles, ",") {
-		if strings.TrimSpace(r) == "controller" {
-			return true
-		}
-	}
-	return false
-}
-
-// check completes the defaults that depend on others and refuses what cannot
-// work, with what to do instead.
-func (s *settings) check() error {
-	broker := false
-	for r := range strings.SplitSeq(s.Roles, ",") {
-		switch strings.TrimSpace(r) {
-		case "broker":
-			broker = true
-		case "controller":
-		default:
-			return usagef("roles %q: %q is neither broker nor controller", s.Roles, r)
-		}
-	}
-	if !broker {
-		return usagef("roles %q: every node is a broker; write broker or broker,controller", s.Roles)
-	}
-	if !s.controller() && len(s.Join) == 0 {
-		return usagef("roles %q without join: a node that is not a controller needs the controllers' addresses, --join host:port,...", s.Roles)
-	}
-	if n := len(s.Join); n > 5 || n == 2 || n == 4 {
-		return usagef("join names %d controllers: use 1, 3 or 5 (more cost latency, even numbers add no safety)", n)
-	}
-	for _, a := range append([]string{s.Listen}, s.Join...) {
-		if _, _, err := net.SplitHostPort(a); err != nil {
-			return usagef("address %q: write host:port", a)
-		}
-	}
-	if err := s.checkQuorum(); err != nil {
-		return err
-	}
-	if s.SessionTimeout < 500*time.Millisecond {
-		return usagef("session-timeout %v: brokers would lose their partitions at every hiccup; use 500ms or more", s.SessionTimeout)
-	}
-	if s.CacheBytes < 8<<20 || s.WALBudget < 8<<20 {
-		return usagef("cache-bytes and wal-budget: a node needs 8MiB or more of each")
-	}
-	if err := s.checkStore(); err != nil {
-		return err
-	}
-	if _, err := s.level(); err != nil {
-		return err
-	}
-	if s.LogFormat != "auto" && s.LogFormat != "text" && s.LogFormat != "json" {
-		return usagef("log-format %q: text, json or auto", s.LogFormat)
-	}
-	return nil
-}
-
-// checkQuorum makes sure that a controller is one of those it joins.
-func (s *settings) checkQuorum() error {
-	if !s.controller() {
-		return nil
-	}
-	own := s.ControllerListen
-	if s.ControllerAdvert != "" {
-		own = s.ControllerAdvert
-	}
-	host, port, err := net.SplitHostPort(own)
-	if err != nil {
-		return usagef("controller address %q: write host:port", own)
-	}
-	if ip := net.ParseIP(host); len(s.Join) > 1 && (host == "" || ip != nil && ip.IsUnspecified()) {
-		return usagef("other nodes cannot dial %s: with --controller-listen on all interfaces say --controller-advertise host:port, as in --join", own)
-	}
-	if len(s.Join) > 0 && port != "0" && !slices.Contains(s.Join, own) {
-		return usagef("join %v does not name this controller, %s: add it on all nodes, or say --roles broker", s.Join, own)
-	}
-	return nil
-}
-
-func (s *settings) checkStore() error {
-	if s.Store == "" {
-		if len(s.Join) > 1 || !s.controller() {
-			return usagef("store is not set: the nodes of a cluster share one, such as --store dir:///srv/ponor/store or --store s3://bucket/prefix")
-		}
-		abs, err := filepath.Abs(s.DataDir)
-		if err != nil {
-			return fmt.Errorf("find data dir: %w", err)
-		}
-		s.Store = "dir://" + filepath.Join(abs, "store")
-	}
-	u, err := url.Parse(s.Store)
-	if err != nil {
-		return usagef("store %q: %w", s.Store, err)
-	}
-	switch u.Scheme {
-	case "mem":
-		if len(s.Join) > 1 || !s.controller() {
-			return usagef("store mem: is memory of one process; the nodes of a cluster need a shared store, such as dir:///srv/ponor/store")
-		}
-	case "dir":
-		if u.Host != "" || !filepath.IsAbs(u.Path) {
-			return usagef("store %q: write an absolute path with three slashes, such as dir:///srv/ponor/store", s.Store)
-		}
-	case "s3":
-		if _, err := s3.Parse(s.Store); err != nil {
-			return usagef("%w", err)
-		}
-	default:
-		return usagef("store %q: unknown kind; %s", s.Store, storeKinds)
-	}
-	return nil
-}
-
-// level is the log level.
-func (s *settings) level() (slog.Level, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(s.LogLevel)); err != nil {
-		return 0, usagef("log-level %q: debug, info, warn or error", s.LogLevel)
-	}
-	return l, nil
-}
-
 // origin says where a setting's value came from.
 type origin struct {
 	Value  string `json:"value"`
@@ -320,12 +193,30 @@ func loadSettings(file string, given map[string]string) (settings, map[string]or
 			o = origin{v, "flag --" + row.key}
 		}
 		origins[row.key] = o
-		if err := row.set(&s, o.Value); err != nil && wrong == nil {
+		err := checkText(o.Value)
+		if err == nil {
+			err = row.set(&s, o.Value)
+		}
+		if err != nil && wrong == nil {
 			wrong = usagef("%s (%s): %w", row.key, o.Source, err)
 		}
 	}
-	if wrong != nil {
-		return s, origins, wrong
+	if wrong == nil {
+		wrong = s.check()
 	}
-	return s, origins, s.check()
+	if e, ok := errors.AsType[*settingError](wrong); ok {
+		wrong = usagef("%s (%s): %w", e.key, origins[e.key].Source, e.err)
+	}
+	return s, origins, wrong
+}
+
+// checkText refuses values that no output could show as they are.
+func checkText(v string) error {
+	if !utf8.ValidString(v) {
+		return fmt.Errorf("%q is not UTF-8", v)
+	}
+	if i := strings.IndexFunc(v, unicode.IsControl); i >= 0 {
+		return fmt.Errorf("%q has a control character", v)
+	}
+	return nil
 }

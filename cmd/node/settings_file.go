@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -19,13 +22,9 @@ type fileValue struct {
 // readSettingsFile decodes a flat YAML mapping strictly: an unknown key is an
 // error that names its line and the nearest key there is.
 func readSettingsFile(name string) (map[string]fileValue, error) {
-	b, err := os.ReadFile(name)
+	doc, err := readYAML(name)
 	if err != nil {
-		return nil, usagef("read config file: %w", err)
-	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(b, &doc); err != nil {
-		return nil, usagef("%s: %w", name, err)
+		return nil, err
 	}
 	values := make(map[string]fileValue)
 	if len(doc.Content) == 0 {
@@ -52,22 +51,64 @@ func readSettingsFile(name string) (map[string]fileValue, error) {
 	return values, nil
 }
 
+// maxSettingsFile bounds a file of settings, in bytes: a wrong file name must not
+// cost the machine's memory.
+const maxSettingsFile = 1 << 20
+
+// readYAML reads the one document of a file.
+func readYAML(name string) (yaml.Node, error) {
+	var doc, more yaml.Node
+	f, err := os.Open(name)
+	if err != nil {
+		return doc, usagef("read config file: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSettingsFile+1))
+	if err != nil {
+		return doc, usagef("read config file: %w", err)
+	}
+	if len(b) > maxSettingsFile {
+		return doc, usagef("%s: longer than %d bytes, which no file of settings is", name, maxSettingsFile)
+	}
+	in := yaml.NewDecoder(bytes.NewReader(b))
+	if err := in.Decode(&doc); errors.Is(err, io.EOF) {
+		return doc, nil
+	} else if err != nil {
+		return doc, usagef("%s: %w", name, err)
+	}
+	switch err := in.Decode(&more); {
+	case errors.Is(err, io.EOF):
+		return doc, nil
+	case err != nil:
+		return doc, usagef("%s: %w", name, err)
+	}
+	return doc, usagef("%s:%d: a second document; settings are in one", name, more.Line)
+}
+
 // scalarText is a scalar's text; a sequence of scalars is a list.
 func scalarText(v *yaml.Node) (string, error) {
 	switch v.Kind {
 	case yaml.ScalarNode:
-		return v.Value, nil
+		return plainText(v), nil
 	case yaml.SequenceNode:
 		var parts []string
 		for _, e := range v.Content {
 			if e.Kind != yaml.ScalarNode {
 				return "", fmt.Errorf("a list of plain values is expected")
 			}
-			parts = append(parts, e.Value)
+			parts = append(parts, plainText(e))
 		}
 		return strings.Join(parts, ","), nil
 	}
 	return "", fmt.Errorf("a plain value or a list is expected")
+}
+
+// plainText is a scalar as it is written; null, in whatever spelling, is empty.
+func plainText(v *yaml.Node) string {
+	if v.Tag == "!!null" {
+		return ""
+	}
+	return v.Value
 }
 
 func knownSetting(key string) bool {
