@@ -7,10 +7,10 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz powerloss bench bench-cluster bench-kafka clients proto sim clean
+.PHONY: help build run test race lint model fuzz powerloss bench bench-cluster bench-kafka clients clients-s3 mutants proto sim clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/ponor
 	$(GO) build -trimpath -o $(BIN)/ponor ./cmd/node
@@ -38,7 +38,7 @@ fuzz: ## Fuzz every decoder for FUZZ (10s) each
 	sh deploy/ci/fuzz.sh $(FUZZ)
 
 bench: ## Run the Go benchmarks
-	$(GO) test -run '^$$' -bench . -benchmem $(CORE)
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime 200ms -timeout 30m $(CORE) ./internal/crc32c ./cmd/node/process
 
 bench-cluster: build ## Measure a cluster of three processes
 	$(GO) run ./deploy/bench
@@ -48,6 +48,12 @@ bench-kafka: build ## Measure it and Apache Kafka in turns (needs Java and deplo
 
 clients: build ## Test with kcat, the Java tools, kafka-python and franz-go's own suite
 	bash deploy/ci/clients.sh
+
+clients-s3: build ## The same with the logs in an S3 server in memory
+	STORE=s3 bash deploy/ci/clients.sh
+
+mutants: ## Break each rule of the shared log and see its test fail, in about 15 minutes; ONLY chooses some
+	$(GO) run ./internal/mutants -only '$(ONLY)'
 
 sim: ## Simulate a cluster under faults on virtual time: SEEDS (50) from SEED (1)
 	$(GO) test -tags synctests ./jepsen/sim -run TestSeeds -v -timeout 0 -sim.seeds $(SEEDS) -sim.seed $(SEED)

@@ -81,15 +81,25 @@ func Environment() {
 	}
 }
 
-// Start runs a server with one empty bucket until the test ends.
-func Start(tb testing.TB) *Server {
-	tb.Helper()
+// New makes a server with one empty bucket, which whoever serves HTTP by it gives
+// its URL.
+func New() (*Server, error) {
 	backend := s3mem.New()
 	if err := backend.CreateBucket(bucket); err != nil {
-		tb.Fatal(err)
+		return nil, fmt.Errorf("make bucket: %w", err)
 	}
 	s := &Server{s3: gofakes3.New(backend, gofakes3.WithLogger(gofakes3.DiscardLog())).Server()}
 	s.mu.counts = map[string]int{}
+	return s, nil
+}
+
+// Start runs a server with one empty bucket until the test ends.
+func Start(tb testing.TB) *Server {
+	tb.Helper()
+	s, err := New()
+	if err != nil {
+		tb.Fatal(err)
+	}
 	server := httptest.NewServer(s)
 	tb.Cleanup(func() {
 		server.CloseClientConnections()

@@ -91,8 +91,19 @@ func freePorts(t testing.TB, n int) []int {
 // Options shape a Cluster.
 type Options struct {
 	Nodes int    // default 3, all of them voters
-	Store string // default a directory below the test's
+	Store string // default what SYSTEST_STORE says, else a directory below the test's
 	Extra []string
+}
+
+// defaultStore is the URL in SYSTEST_STORE, with a name of the cluster's own in
+// place of its %s, so that a suite runs on any kind of store.
+func defaultStore(dir string) string {
+	url := os.Getenv("SYSTEST_STORE")
+	if url == "" {
+		return "dir://" + filepath.Join(dir, "store")
+	}
+	name := filepath.Base(filepath.Dir(dir)) + "-" + filepath.Base(dir) // of the test's directory
+	return strings.ReplaceAll(url, "%s", name)
 }
 
 // Start runs a cluster of n voters and waits until clients can use all of it.
@@ -103,7 +114,7 @@ func Start(t testing.TB, opts Options) *Cluster {
 	}
 	c := &Cluster{Dir: t.TempDir(), t: t, binary: Binary(t)}
 	if opts.Store == "" {
-		opts.Store = "dir://" + filepath.Join(c.Dir, "store")
+		opts.Store = defaultStore(c.Dir)
 	}
 	ports := freePorts(t, 2*opts.Nodes)
 	var join []string
