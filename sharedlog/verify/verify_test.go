@@ -32,6 +32,7 @@ type world struct {
 	live   metadata.Incarnation // has three slots
 	dead   metadata.Incarnation // had three slots
 	taken  metadata.Partition   // was the dead one's
+	heir   *sharedlogtest.Node  // has it now, and repacks it once it is opened
 	seed   uint64
 }
 
@@ -98,8 +99,8 @@ func newWorld(t *testing.T) *world {
 	w.live = live.Incarnation
 	w.fill(live, w.c.CreateTopic("live", 1, live.Incarnation)[0], 3)
 
-	dead, heir := w.start(3, nil), w.start(4, nil)
-	w.dead = dead.Incarnation
+	dead, heir := w.start(3, nil), w.start(4, func(c *sharedlog.Config) { c.MaintainEvery = time.Millisecond })
+	w.dead, w.heir = dead.Incarnation, heir
 	p = w.c.CreateTopic("taken", 1, dead.Incarnation)[0]
 	w.fill(dead, p, 3)
 	dead.Crash()
@@ -424,17 +425,8 @@ func TestWhatWasReplacedMeanwhileIsNoProblem(t *testing.T) {
 	w := newWorld(t)
 	old := w.c.Image()
 	// The heir repacks what it inherited, and the slots are swept.
-	wal, _ := old.WAL(w.taken.Owner)
-	heir, err := sharedlogtest.StartAs(w.c, w.b, w.c.Register(4), func(c *sharedlog.Config) { c.MaintainEvery = time.Millisecond })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(heir.Crash)
-	if err := w.c.Takeover(t.Context(), wal.Incarnation, heir); err != nil {
-		t.Fatal(err)
-	}
-	p, _ := w.c.Image().PartitionByStream(w.taken.Stream)
-	_ = w.fill(heir, p, 1)
+	heir := w.heir
+	_ = w.fill(heir, w.taken, 1)
 	w.until("what was inherited is repacked", func() bool {
 		p, _ := w.c.Image().PartitionByStream(w.taken.Stream)
 		return !slices.ContainsFunc(p.Extents, func(x metadata.Extent) bool { return x.Indirect })
@@ -444,25 +436,45 @@ func TestWhatWasReplacedMeanwhileIsNoProblem(t *testing.T) {
 	} else if n == 0 {
 		w.remove(slot(w.dead, 0))
 	}
-	asked := 0
-	r, err := verify.Run(t.Context(), verify.Config{Bucket: w.b, Checkpoint: checkpoint, Image: func(context.Context) (*metadata.Image, error) {
-		if asked++; asked == 1 {
-			return old, nil
+	run := func() *verify.Report {
+		asked := 0
+		r, err := verify.Run(t.Context(), verify.Config{Bucket: w.b, Checkpoint: checkpoint, Image: func(context.Context) (*metadata.Image, error) {
+			if asked++; asked == 1 {
+				return old, nil
+			}
+			return w.c.Image(), nil
+		}})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return w.c.Image(), nil
-	}})
-	if err != nil {
-		t.Fatal(err)
+		return r
 	}
-	if !r.Sound() {
+	if r := run(); !r.Sound() {
 		t.Errorf("reported falsely: %v", r.List)
-	}
-	if asked < 3 {
-		t.Errorf("only %d images were fetched: nothing was gone", asked)
 	}
 	// By the old image alone it is missing.
 	if r := w.verify(old); r.Sound() {
 		t.Error("what is gone is not reported by the image that refers to it")
+	}
+	p, _ := w.c.Image().PartitionByStream(w.taken.Stream)
+	x := p.Extents[len(p.Extents)-1]
+	w.flip(x.Object, x.Position+100)
+	w.reports(run(), verify.Damaged, x.Object, "record batch")
+}
+
+func TestACheckpointThatCannotBeDecodedIsReported(t *testing.T) {
+	w := newWorld(t)
+	r, err := verify.Run(t.Context(), verify.Config{
+		Bucket: w.b, Image: func(context.Context) (*metadata.Image, error) { return w.c.Image(), nil },
+		Checkpoint: func([]byte) error { return errors.New("boom") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(r.List, func(p verify.Problem) bool {
+		return p.Kind == verify.Damaged && p.Key == prefix+w.run().Object && p.Detail == "checkpoint: boom"
+	}) {
+		t.Errorf("reported is %v", r.List)
 	}
 }
 
