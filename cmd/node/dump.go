@@ -20,7 +20,7 @@ func newDump() *cobra.Command {
 		newDumpOf("wal", "a slot of a write-ahead log, or a fence", func(_ string, b []byte) (dumped, error) { return dumpWAL(b) }),
 		newDumpOf("segment", "a segment object: record batches of many streams", func(_ string, b []byte) (dumped, error) { return dumpSegment(b) }),
 		newDumpOf("index", "an index object: where batches lie", func(_ string, b []byte) (dumped, error) { return dumpSegment(b) }),
-		newDumpOf("metadata", "the state.bin of a metadata snapshot", dumpMetadata))
+		newDumpOf("metadata", "a backup of metadata, or the state.bin of a snapshot", dumpMetadata))
 	return cmd
 }
 

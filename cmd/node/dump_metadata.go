@@ -20,6 +20,13 @@ type metadataDump struct{ json.RawMessage }
 // it, and, where Raft's meta.json lies beside it, against the size and CRC there:
 // the snapshot itself has none.
 func dumpMetadata(from string, b []byte) (dumped, error) {
+	if controller.IsBackup(b) {
+		backup, err := controller.ReadBackup(b)
+		if err != nil {
+			return nil, err
+		}
+		return imageDump(backup.Image)
+	}
 	if !strings.Contains(from, "://") {
 		if err := controller.CheckSnapshotMeta(filepath.Join(filepath.Dir(from), "meta.json"), b); err != nil {
 			return nil, err
@@ -29,6 +36,10 @@ func dumpMetadata(from string, b []byte) (dumped, error) {
 	if err != nil {
 		return nil, err
 	}
+	return imageDump(img)
+}
+
+func imageDump(img *metadata.Image) (dumped, error) {
 	text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(metadata.Snapshot(img))
 	if err != nil {
 		return nil, fmt.Errorf("encode snapshot as JSON: %w", err)

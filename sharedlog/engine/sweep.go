@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"ponor/commitlog"
@@ -32,6 +33,9 @@ func (e *Engine) sweepLoop(ctx context.Context) {
 // then a read barrier, then judge; so an object whose reference was on its way
 // is either in the image by then or in pending. It returns how many it deleted.
 func (e *Engine) Sweep(ctx context.Context) (int, error) {
+	if ok, err := objstore.Audited(ctx, e.bucket(objstore.ReasonSweep), e.clusterID, e.gen); err != nil || !ok {
+		return 0, err // restored: the image does not know what came after its backup
+	}
 	found, err := e.list(ctx)
 	if err != nil || len(found) == 0 {
 		return 0, err
@@ -62,8 +66,8 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 	}
 	var keys []string
 	for _, key := range found {
-		object := strings.SplitN(key, "/", 3)[2]
-		verdict := img.Judge(object)
+		gen, object := splitKey(key)
+		verdict := judge(img, gen, object)
 		n, _ := metadata.ParseObjectName(object)
 		_, maybe := pending[object]
 		own := verdict == metadata.Pending && n.Kind != metadata.WALSlot && n.Creator == e.cfg.Incarnation && !maybe
@@ -85,6 +89,24 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 	}
 	e.cfg.Metrics.swept.Add(int64(len(keys)))
 	return len(keys), nil
+}
+
+// splitKey takes "<cluster>/<generation>/<object>" apart.
+func splitKey(key string) (gen, object string) {
+	parts := strings.SplitN(key, "/", 3)
+	return parts[1], parts[2]
+}
+
+// judge is Judge for an object in a generation. After a restore incarnations
+// count on from the backup, so one of today may have the name of one that lived
+// after it: objects in another generation than its own are not its.
+func judge(img *metadata.Image, gen, object string) metadata.Verdict {
+	if n, err := metadata.ParseObjectName(object); err == nil {
+		if w, ok := img.WAL(n.Creator); ok && strconv.FormatUint(w.Generation, 10) != gen {
+			return metadata.Unknown
+		}
+	}
+	return img.Judge(object)
 }
 
 // settleAbandoned makes sure that commands without a reply can no longer apply,

@@ -74,3 +74,76 @@ func readMarker(ctx context.Context, b Bucket, cluster string) (Marker, error) {
 func GenerationPrefix(cluster string, generation uint64) string {
 	return fmt.Sprintf("%s/%d", cluster, generation)
 }
+
+// generationKey is made by who claims a generation; auditedKey by who found,
+// after that, that the metadata and the store agree. They lie beside the
+// clusters' own prefixes, where every object is one that metadata knows.
+func generationKey(cluster string, generation uint64) string {
+	return "ponor-generation/" + GenerationPrefix(cluster, generation)
+}
+
+func auditedKey(cluster string, generation uint64) string {
+	return "ponor-audited/" + GenerationPrefix(cluster, generation)
+}
+
+// ClaimGeneration takes the first generation above one that nobody has claimed.
+// Two restores of one backup get two, and the newer one counts.
+func ClaimGeneration(ctx context.Context, b Bucket, cluster string, above uint64) (uint64, error) {
+	for g := above + 1; ; g++ {
+		err := b.PutNew(ctx, generationKey(cluster, g), BytesBody([]byte(rand.Text())))
+		switch {
+		case err == nil:
+			return g, nil
+		case !errors.Is(err, ErrExists):
+			return 0, fmt.Errorf("claim generation %d in store %s: %w", g, b.Kind().URL, err)
+		}
+	}
+}
+
+// ErrRestored says that the cluster was restored from a backup since.
+var ErrRestored = errors.New("cluster was restored from a backup")
+
+// CheckGeneration makes sure that no newer generation than ours was claimed.
+// Whoever is of an older one must not write any more.
+func CheckGeneration(ctx context.Context, b Bucket, cluster string, ours uint64) error {
+	claimed, err := exists(ctx, b, generationKey(cluster, ours+1))
+	if err != nil {
+		return fmt.Errorf("look for generation %d in store %s: %w", ours+1, b.Kind().URL, err)
+	}
+	if claimed {
+		return fmt.Errorf("%w: store %s has generation %d of cluster %s, this node's metadata is of generation %d; move its metadata directory away and start it again, to follow the restored quorum",
+			ErrRestored, b.Kind().URL, ours+1, cluster, ours)
+	}
+	return nil
+}
+
+// Audited says whether what a restored cluster refers to was found to be all
+// there is. Before that nothing may be deleted: the metadata does not know what
+// came after the backup. A cluster that was never restored needs no audit.
+func Audited(ctx context.Context, b Bucket, cluster string, generation uint64) (bool, error) {
+	if generation <= 1 {
+		return true, nil
+	}
+	ok, err := exists(ctx, b, auditedKey(cluster, generation))
+	if err != nil {
+		return false, fmt.Errorf("look for the audit of generation %d in store %s: %w", generation, b.Kind().URL, err)
+	}
+	return ok, nil
+}
+
+// MarkAudited allows deletion again.
+func MarkAudited(ctx context.Context, b Bucket, cluster string, generation uint64) error {
+	err := b.PutNew(ctx, auditedKey(cluster, generation), BytesBody([]byte(rand.Text())))
+	if err != nil && !errors.Is(err, ErrExists) {
+		return fmt.Errorf("mark generation %d as audited in store %s: %w", generation, b.Kind().URL, err)
+	}
+	return nil
+}
+
+func exists(ctx context.Context, b Bucket, key string) (bool, error) {
+	_, err := b.GetRange(ctx, key, 0, make([]byte, 256))
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}

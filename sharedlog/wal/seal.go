@@ -67,6 +67,14 @@ type Sealed struct {
 // of this WAL nor a fence, ErrLost (slot-5), objstore.ErrRefused and ErrUndurable,
 // which another broker may not meet; else ctx's.
 func Seal(ctx context.Context, cfg SealConfig) (Sealed, error) {
+	res, err := newSealer(cfg).seal(ctx)
+	if err != nil {
+		return Sealed{}, fmt.Errorf("seal WAL of %s: %w", cfg.Incarnation, err)
+	}
+	return res, nil
+}
+
+func newSealer(cfg SealConfig) *sealer {
 	s := &sealer{
 		SealConfig: cfg, next: cfg.Trim, window: uint64(max(cfg.MaxInflight, cfg.Bucket.Kind().MaxInflight, 1)),
 		id: identity{cfg.ClusterID, cfg.Generation, cfg.Incarnation}, known: map[uint64]Index{},
@@ -79,11 +87,7 @@ func Seal(ctx context.Context, cfg SealConfig) (Sealed, error) {
 		s.Logger = slog.New(slog.DiscardHandler)
 	}
 	def(&s.Parallel, 16)
-	res, err := s.seal(ctx)
-	if err != nil {
-		return Sealed{}, fmt.Errorf("seal WAL of %s: %w", cfg.Incarnation, err)
-	}
-	return res, nil
+	return s
 }
 
 type sealer struct {

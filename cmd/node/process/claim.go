@@ -24,7 +24,10 @@ func (n *Node) claimStore(ctx context.Context) error {
 		img := n.ctl.Image()
 		marker := objstore.Marker{Cluster: img.ClusterID(), Store: img.StoreID()}
 		if marker.Store != "" {
-			return objstore.Verify(ctx, n.meters.store, marker)
+			if err := objstore.Verify(ctx, n.meters.store, marker); err != nil {
+				return err
+			}
+			return objstore.CheckGeneration(ctx, n.meters.store, marker.Cluster, img.Generation())
 		}
 		marker, err := objstore.Claim(ctx, n.meters.store, marker.Cluster)
 		if err != nil {

@@ -1,0 +1,112 @@
+package wal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ponor/commitlog"
+	"ponor/metadata"
+	"ponor/sharedlog/objstore"
+)
+
+// Fenced is a WAL that FenceAll found and ended.
+type Fenced struct {
+	Generation  uint64
+	Incarnation metadata.Incarnation
+	// End is the slot of the fence: all data that was ever acknowledged is below.
+	End uint64
+	// Slots are the numbers of the slots that were listed, fences too, in order.
+	Slots []uint64
+}
+
+// Has says whether all slots from trim to the end are there, so that the WAL can
+// be recovered from an image with that trim.
+func (f Fenced) Has(trim uint64) bool {
+	i, _ := slices.BinarySearch(f.Slots, trim)
+	for seq := trim; seq < f.End; seq++ {
+		if i >= len(f.Slots) || f.Slots[i] != seq {
+			return false
+		}
+		i++
+	}
+	return true
+}
+
+// FenceAll ends every WAL that a cluster has in the store in generations below
+// the one given, whether metadata knows its incarnation or not: who still writes
+// one of them belongs to what was before a restore. It needs no image, because
+// the newest data slot says below which slot all were durable, and so where the
+// first gap can be. WALs without data need no fence: nothing is known that could
+// be extended.
+func FenceAll(ctx context.Context, cfg SealConfig, below uint64) ([]Fenced, error) {
+	var out []Fenced
+	for gen := uint64(1); gen < below; gen++ {
+		slots, err := listAll(ctx, cfg.Bucket, objstore.GenerationPrefix(cfg.ClusterID, gen))
+		if err != nil {
+			return nil, fmt.Errorf("list WALs of generation %d: %w", gen, err)
+		}
+		for _, inc := range sortedIncarnations(slots) {
+			c := cfg
+			c.Prefix, c.Generation, c.Incarnation = objstore.GenerationPrefix(cfg.ClusterID, gen), gen, inc
+			end, found, err := fenceOne(ctx, c, slots[inc])
+			if err != nil {
+				return nil, err
+			}
+			if found {
+				out = append(out, Fenced{Generation: gen, Incarnation: inc, End: end, Slots: slots[inc]})
+			}
+		}
+	}
+	return out, nil
+}
+
+// fenceOne seals from where the newest data slot says that gaps can begin.
+func fenceOne(ctx context.Context, cfg SealConfig, slots []uint64) (end uint64, found bool, err error) {
+	s := newSealer(cfg)
+	for _, seq := range slices.Backward(slots) {
+		r := s.read(ctx, seq)
+		if r.err != nil {
+			return 0, false, fmt.Errorf("read slot %d of %s: %w", seq, cfg.Incarnation, r.err)
+		}
+		if !r.found || r.h.Kind != Data {
+			continue
+		}
+		cfg.Trim = r.h.DurableBelow
+		sealed, err := Seal(ctx, cfg)
+		return sealed.End, true, err
+	}
+	return 0, false, nil
+}
+
+// listAll are the slots in the store by incarnation, in order.
+func listAll(ctx context.Context, b objstore.Bucket, prefix string) (map[metadata.Incarnation][]uint64, error) {
+	out := map[metadata.Incarnation][]uint64{}
+	err := b.List(ctx, prefix+"/wal/", "", func(i objstore.Info) error {
+		n, err := metadata.ParseObjectName(strings.TrimPrefix(i.Key, prefix+"/"))
+		if err != nil || n.Kind != metadata.WALSlot {
+			return fmt.Errorf("%w: %s is no slot", commitlog.ErrCorrupt, i.Key)
+		}
+		out[n.Creator] = append(out[n.Creator], n.Number)
+		return nil
+	})
+	for inc := range out {
+		slices.Sort(out[inc])
+	}
+	return out, err
+}
+
+func sortedIncarnations(m map[metadata.Incarnation][]uint64) []metadata.Incarnation {
+	out := make([]metadata.Incarnation, 0, len(m))
+	for inc := range m {
+		out = append(out, inc)
+	}
+	slices.SortFunc(out, func(a, b metadata.Incarnation) int {
+		if a.Less(b) {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
