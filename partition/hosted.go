@@ -22,13 +22,26 @@ type hosted struct {
 	local    bool
 	busy     bool // in the queue or in a worker's hands
 	pass     uint64
-	since    time.Time  // when it became ours at this epoch
-	sealed   time.Time  // when it became openable
-	part     *Partition // open, at part.epoch
-	err      error      // of the last attempt to open
-	backoff  time.Duration
-	retryAt  time.Time
+	part     *Partition    // open, at part.epoch
+	away     *absence      // from when it is wanted until it is open; nil else
 	change   chan struct{} // closed when something changed; nil if nobody waits
+}
+
+// absence is what matters of a partition only while it is not open.
+type absence struct {
+	since   time.Time // when it became ours at this epoch
+	sealed  time.Time // when it became openable
+	err     error     // of the last attempt to open
+	backoff time.Duration
+	retryAt time.Time
+}
+
+// trouble is why the last attempt to open failed.
+func (h *hosted) trouble() error {
+	if h.away == nil {
+		return nil
+	}
+	return h.away.err
 }
 
 // Backoff of a log that does not open.
@@ -47,6 +60,13 @@ const (
 	leaving // not wanted and not open: drop the entry
 )
 
+// fail notes an attempt that failed and puts the next one off.
+func (a *absence) fail(err error) {
+	a.err = err
+	a.backoff = min(max(2*a.backoff, minBackoff), maxBackoff)
+	a.retryAt = time.Now().Add(a.backoff)
+}
+
 // next decides. It is asked again after every step.
 func (h *hosted) next(now time.Time) work {
 	switch {
@@ -54,7 +74,7 @@ func (h *hosted) next(now time.Time) work {
 		return closing
 	case h.part == nil && !h.wanted:
 		return leaving
-	case h.part == nil && h.openable && !now.Before(h.retryAt):
+	case h.part == nil && h.openable && (h.away == nil || !now.Before(h.away.retryAt)):
 		return opening
 	}
 	return nothing
@@ -86,12 +106,12 @@ func (s *Set) reconcile(ctx context.Context, img *metadata.Image) {
 			s.hosting.m[k] = h
 		}
 		if !h.wanted || h.epoch != part.Epoch || h.openable != part.Openable() {
-			if !h.wanted || h.epoch != part.Epoch {
-				h.since = now
+			away := &absence{since: now, sealed: now}
+			if h.away != nil && h.wanted && h.epoch == part.Epoch {
+				away.since = h.away.since
 			}
-			h.sealed = now
+			h.away = away
 			h.wanted, h.epoch, h.openable = true, part.Epoch, part.Openable()
-			h.err, h.backoff, h.retryAt = nil, 0, time.Time{}
 			h.tell()
 		}
 		h.pass = s.hosting.pass
@@ -146,13 +166,13 @@ func (s *Set) retry(ctx context.Context) time.Duration {
 	}
 	s.hosting.failing = 0
 	for _, h := range s.hosting.m {
-		if h.part != nil || !h.wanted || !h.openable || h.retryAt.IsZero() {
+		if h.part != nil || !h.wanted || !h.openable || h.trouble() == nil {
 			continue
 		}
 		s.enqueue(h, now)
 		if !h.busy {
 			s.hosting.failing++
-			wait = min(wait, h.retryAt.Sub(now))
+			wait = min(wait, h.away.retryAt.Sub(now))
 		}
 	}
 	s.dispatch(ctx)
@@ -197,16 +217,17 @@ func (s *Set) open(ctx context.Context, h *hosted) {
 		cfg.Store = s.cfg.Local
 	}
 	var p *Partition
-	err := fmt.Errorf("open partition %s: this broker keeps no logs of storage.mode %s", id, storageMode(local))
+	var err error
 	if cfg.Store != nil {
 		p, err = Open(ctx, cfg)
+	} else {
+		err = fmt.Errorf("open partition %s: this broker keeps no logs of storage.mode %s", id, storageMode(local))
 	}
 	s.hosting.mu.Lock()
-	h.part, h.err, h.local = p, err, local
+	h.part, h.local = p, local
 	if err != nil {
 		s.cfg.Metrics.openErrors.Inc()
-		h.backoff = min(max(2*h.backoff, minBackoff), maxBackoff)
-		h.retryAt = time.Now().Add(h.backoff)
+		h.away.fail(err)
 		s.hosting.failing++
 		poke(s.kick)
 		if ctx.Err() == nil {
@@ -214,10 +235,10 @@ func (s *Set) open(ctx context.Context, h *hosted) {
 		}
 		return
 	}
-	h.backoff, h.retryAt = 0, time.Time{}
 	if h.epoch == epoch {
-		s.cfg.Metrics.open.Observe(time.Since(h.sealed))
-		s.cfg.Metrics.absent.Observe(time.Since(h.since))
+		s.cfg.Metrics.open.Observe(time.Since(h.away.sealed))
+		s.cfg.Metrics.absent.Observe(time.Since(h.away.since))
+		h.away = nil
 	}
 	if h.next(time.Now()) == nothing { // still wanted like this
 		s.serving.mu.Lock()

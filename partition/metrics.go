@@ -87,7 +87,7 @@ func (h *hosted) state() state {
 		return stateOpen
 	case !h.openable:
 		return stateUnsealed
-	case h.err != nil:
+	case h.trouble() != nil:
 		return stateFailing
 	}
 	return stateOpening

@@ -56,7 +56,6 @@ type Config struct {
 // timer.
 type Partition struct {
 	id       commitlog.ID
-	epoch    commitlog.Epoch
 	settings func() metadata.TopicSettings
 	host     *Host
 	log      commitlog.Log
@@ -64,12 +63,13 @@ type Partition struct {
 	epochStart commitlog.Offset
 	// start is the log's start as last seen; Fold asks for it and must not call
 	// into the log.
-	start  atomic.Int64
-	closed atomic.Bool
+	start atomic.Int64
 	// frozen is set while appends wait for a hand-over; it changes under mu.
 	frozen  atomic.Pointer[freeze]
-	claimed atomic.Bool // by the Handover that is under way
 	watches watchList
+	epoch   commitlog.Epoch // the small ones lie together, which saves memory
+	closed  atomic.Bool
+	claimed atomic.Bool // by the Handover that is under way
 	// unsettled is state.unsettled(), or true while a transactional batch is
 	// being appended: readers of a log without transactions need no mu.
 	unsettled atomic.Bool

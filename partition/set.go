@@ -209,8 +209,8 @@ func (s *Set) absent(k key) (<-chan struct{}, error) {
 		switch {
 		case !h.openable:
 			why = "the write-ahead log of its last owner is not sealed yet"
-		case h.err != nil:
-			why = h.err.Error()
+		case h.trouble() != nil:
+			why = h.trouble().Error()
 		}
 	}
 	return change, fmt.Errorf("%w: %w: %s-%d at epoch %d: %s", ErrNotLeader, ErrOpening, part.TopicName, k.number, part.Epoch, why)

@@ -243,7 +243,7 @@ func TestHostedIdlePartitionIsSmall(t *testing.T) {
 	const memlogBytes = 800 // what TestIdlePartitionIsSmall measures
 	each := int64(heap()-before)/n - memlogBytes
 	t.Logf("a hosted partition takes %d bytes beside its log", each)
-	if each > 1024 {
+	if each > 660 { // with 480 in the log, little more than 1 KiB in all
 		t.Errorf("an idle hosted partition takes %d bytes of heap", each)
 	}
 }
