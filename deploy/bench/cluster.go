@@ -27,19 +27,20 @@ type system struct {
 	stop      func()
 
 	// Of Ponor: the command line of each node, the running process, and where
-	// its quorum and its debug listener answer.
+	// its quorum, its profiles and its metrics are.
 	args          [][]string
 	procs         []*exec.Cmd
 	quorum, debug []string
+	metrics       []string
 }
 
 // startPonor starts three processes over one directory.
 func startPonor(ctx context.Context, o options) (*system, error) {
-	ports, err := freePorts(3 * nodes)
+	ports, err := freePorts(4 * nodes)
 	if err != nil {
 		return nil, err
 	}
-	clients, quorum, debug := ports[:nodes], ports[nodes:2*nodes], ports[2*nodes:]
+	clients, quorum, debug, metrics := ports[:nodes], ports[nodes:2*nodes], ports[2*nodes:3*nodes], ports[3*nodes:]
 	store := filepath.Join(o.dir, "store")
 	s := &system{name: "ponor", bootstrap: strings.Join(clients, ","), slots: &slotCount{root: store}, quorum: quorum, data: store}
 	s.stop = func() {
@@ -50,12 +51,12 @@ func startPonor(ctx context.Context, o options) (*system, error) {
 		args := []string{"start", "--node-id", fmt.Sprint(i + 1), "--listen", clients[i], "--controller-listen", quorum[i],
 			"--join", strings.Join(quorum, ","), "--store", "dir://" + store + o.storeQuery(), "--data-dir", filepath.Join(o.dir, fmt.Sprint("node-", i+1))}
 		if o.scale {
-			args = append(args, "--debug-listen", debug[i], "--cache-bytes", o.cache)
+			args = append(args, "--debug-listen", debug[i], "--metrics-listen", metrics[i], "--cache-bytes", o.cache)
 		}
 		s.args = append(s.args, args)
 	}
 	if o.scale {
-		s.debug = debug
+		s.debug, s.metrics = debug, metrics
 	}
 	begin := time.Now()
 	if err := s.launch(o); err != nil {

@@ -160,7 +160,7 @@ func (l *evenLoad) sendTo(broker int32, counts map[int]int, value []byte) error 
 // class of object.
 func (s *scale) storeRequests() (map[string]float64, error) {
 	out := map[string]float64{}
-	for _, addr := range s.debug {
+	for _, addr := range s.metrics {
 		resp, err := http.Get("http://" + addr + "/metrics")
 		if err != nil {
 			return nil, fmt.Errorf("read metrics: %w", err)
