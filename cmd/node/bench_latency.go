@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,12 +159,14 @@ func (b *latencyBench) record(h *hdrhistogram.Histogram, due time.Time) {
 }
 
 func (b *latencyBench) send(ctx context.Context, cl *kgo.Client, epoch time.Time) {
+	runtime.LockOSThread() // for sleepUntil
+	defer runtime.UnlockOSThread()
 	for i := int64(0); ctx.Err() == nil; i++ {
 		due := b.due(epoch, i)
 		if due.After(b.measureTo) {
 			return
 		}
-		if d := time.Until(due); d > 0 && !sleep(ctx, d) {
+		if !sleepUntil(ctx, due) {
 			return
 		}
 		value := make([]byte, len(b.value))

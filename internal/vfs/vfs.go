@@ -66,6 +66,14 @@ type Unnamed interface {
 	LinkUnnamed(f File, name string) error
 }
 
+// Spreader is the optional power to keep unrelated directories apart.
+type Spreader interface {
+	// Spread says that the directories that will be made in dir, and the files in
+	// them, have nothing to do with each other. A hint: nothing happens where the
+	// file system does not know it.
+	Spread(dir string)
+}
+
 // OS is the operating system's file system.
 type OS struct {
 	// Direct lets large writes go past the page cache where the file system can

@@ -17,7 +17,7 @@
 //
 // # What else is in the directory
 //
-// Names that start with a dot are not objects: ".tmp/<owner>" has the temporary
+// Names that start with a dot are not objects: ".tmp/<owner>/<n>" has temporary
 // files of one owner, who removes what a crash left behind; NFS makes ".nfs*".
 //
 // # NFS
@@ -74,6 +74,8 @@ type Bucket struct {
 	process string
 	next    atomic.Uint64
 	marked  atomic.Bool // the store's marker was seen, see checkMounted
+	spares  chan temp   // ready to be written, see temp.go
+	tidying sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
@@ -103,7 +105,7 @@ func New(root string, opts Options) (*Bucket, error) {
 	if err := objstore.CheckKey(opts.Owner); err != nil {
 		return nil, fmt.Errorf("open directory store: owner: %w", err)
 	}
-	b := &Bucket{root: path.Clean(root), fs: opts.FS, process: process}
+	b := &Bucket{root: path.Clean(root), fs: opts.FS, process: process, spares: make(chan temp, maxSpares)}
 	b.temp = path.Join(b.root, tempRoot, opts.Owner)
 	b.mu.ready = map[string]struct{}{b.root: {}}
 	b.mu.broken = map[string]error{}
@@ -134,25 +136,6 @@ func (b *Bucket) syncRoot() {
 			return
 		}
 	}
-}
-
-// cleanTemp makes the temporary directory and empties it.
-func (b *Bucket) cleanTemp() error {
-	for _, d := range []string{path.Dir(b.temp), b.temp} {
-		if err := b.fs.Mkdir(d); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	old, err := b.fs.ReadDir(b.temp)
-	if err != nil {
-		return err
-	}
-	for _, e := range old {
-		if err := b.fs.Remove(path.Join(b.temp, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
 }
 
 // PutNew implements objstore.Bucket.
@@ -206,43 +189,6 @@ func (b *Bucket) putOver(body objstore.Body, target string) error {
 		}
 		return b.syncDir(path.Dir(target))
 	})
-}
-
-// withTemp writes and syncs a temporary file and has it named.
-func (b *Bucket) withTemp(body objstore.Body, name func(temp string) error) error {
-	temp := path.Join(b.temp, fmt.Sprintf("%s-%d", b.process, b.next.Add(1)))
-	err := b.writeTemp(temp, body)
-	if err == nil {
-		err = name(temp)
-	}
-	b.fs.Remove(temp) //nolint:errcheck // cleaned at the next start at the latest
-	return err
-}
-
-func (b *Bucket) writeTemp(temp string, body objstore.Body) error {
-	f, err := b.fs.Create(temp)
-	if errors.Is(err, fs.ErrNotExist) {
-		// Somebody removed our directory.
-		if err = b.cleanTemp(); err == nil {
-			f, err = b.fs.Create(temp)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	return writeSync(f, body)
-}
-
-// writeSync writes the body, makes it durable and closes the file.
-func writeSync(f vfs.File, body objstore.Body) error {
-	err := f.Writev(body.Parts)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
 }
 
 // linkNew names the file if the name is free.
@@ -446,8 +392,13 @@ func (b *Bucket) Kind() objstore.Kind {
 	return objstore.Kind{Name: "dir", URL: "dir:" + b.root, MaxInflight: 2, TargetObject: 4 << 20}
 }
 
-// Close implements objstore.Bucket. Nothing stays open between calls.
-func (b *Bucket) Close() error { return nil }
+// Close implements objstore.Bucket. It gives up what was made ready for the next
+// puts; none may be going on.
+func (b *Bucket) Close() error {
+	b.tidying.Wait()
+	b.dropSpares()
+	return nil
+}
 
 // classify adds the contract's error to the file system's.
 func classify(err error) error {

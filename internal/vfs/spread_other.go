@@ -1,0 +1,6 @@
+//go:build !linux
+
+package vfs
+
+// Spread implements Spreader.
+func (OS) Spread(string) {}
