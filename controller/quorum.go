@@ -23,6 +23,7 @@ type quorum struct {
 	mu    struct {
 		sync.Mutex
 		found map[metadata.BrokerID]finding
+		last  uint64 // index of our log at the last look
 	}
 }
 
@@ -103,6 +104,15 @@ func (q *quorum) apply(c quorumChange) error {
 // survey asks every node that votes or could, and returns what is known then.
 func (q *quorum) survey(ctx context.Context) roster {
 	asked, last := map[metadata.BrokerID]string{}, q.voter.raft.LastIndex()
+	// Under load some entries are always on their way: what counts is that a
+	// server has all that there was one look before.
+	q.mu.Lock()
+	before := q.mu.last
+	q.mu.last = last
+	q.mu.Unlock()
+	if before == 0 {
+		before = last
+	}
 	servers := q.voter.servers()
 	for _, s := range servers {
 		_, asked[nodeID(s.ID)] = dialAddress(s.Address)
@@ -116,12 +126,12 @@ func (q *quorum) survey(ctx context.Context) roster {
 	delete(asked, q.node.cfg.NodeID)
 	answers := make(chan finding, len(asked))
 	for id, address := range asked {
-		go func() { answers <- q.ask(ctx, id, address, last) }() // ends within the timeout of one call
+		go func() { answers <- q.ask(ctx, id, address, before, last) }() // ends within the timeout of one call
 	}
 	now := time.Now()
 	found := map[metadata.BrokerID]finding{q.node.cfg.NodeID: {
 		node: q.node.cfg.NodeID, address: q.node.cfg.AdvertiseController, id: q.voter.id, last: last,
-		generation: q.voter.log.generation(), heard: now, caughtUp: now,
+		generation: q.voter.log.generation(), heard: now, caughtUp: now, current: true,
 	}}
 	for range asked {
 		f := <-answers
@@ -134,7 +144,7 @@ func (q *quorum) survey(ctx context.Context) roster {
 }
 
 // ask says Hello. What the node said before stays where it says nothing now.
-func (q *quorum) ask(ctx context.Context, id metadata.BrokerID, address string, last uint64) finding {
+func (q *quorum) ask(ctx context.Context, id metadata.BrokerID, address string, before, last uint64) finding {
 	q.mu.Lock()
 	f := q.mu.found[id]
 	q.mu.Unlock()
@@ -151,7 +161,7 @@ func (q *quorum) ask(ctx context.Context, id metadata.BrokerID, address string, 
 	if d := directoryFrom(resp.Directory); !d.isZero() {
 		f.id = serverID(id, d)
 	}
-	f.behind = last - min(last, f.last)
+	f.behind, f.current = last-min(last, f.last), f.last >= before
 	if f.behind == 0 {
 		f.caughtUp = begun
 	}

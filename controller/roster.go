@@ -15,10 +15,6 @@ import (
 // ones before the old ones go.
 const maxVoters = 7
 
-// caughtUpLag is how many entries a server may be behind the leader and still
-// be given a vote: under load there are always some on their way.
-const caughtUpLag = 64
-
 // finding is what the leader last found at the address of a node that votes, or
 // could.
 type finding struct {
@@ -30,6 +26,7 @@ type finding struct {
 	heard      time.Time     // of the last answer
 	caughtUp   time.Time     // when it last had what the leader had
 	behind     uint64        // entries, at the last answer
+	current    bool          // it has what the leader had one look before, or has now
 	err        error         // of the last question
 }
 
@@ -118,7 +115,7 @@ func (m roster) forget(s raft.Server, f finding) (quorumChange, bool) {
 // promote gives a server that caught up its vote. The server that it comes in
 // place of goes first: a quorum must not count one node twice.
 func (m roster) promote(s raft.Server, f finding) (quorumChange, bool) {
-	if s.Suffrage == raft.Voter || !f.answers(s.ID) || f.behind > caughtUpLag {
+	if s.Suffrage == raft.Voter || !f.answers(s.ID) || !f.current {
 		return quorumChange{}, false
 	}
 	for _, old := range m.of(nodeID(s.ID)) {
