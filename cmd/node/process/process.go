@@ -326,9 +326,8 @@ func (n *Node) host(ctx context.Context, endpoint metadata.Endpoint) error {
 
 var errRegistrationEnded = errors.New("the cluster has ended the registration of this broker")
 
-// live is the life of one incarnation.
-func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
-	fenced := n.ctl.Fenced()
+// logs is how an incarnation keeps its shared logs.
+func (n *Node) logs(inc metadata.Incarnation) sharedlog.Config {
 	cache := n.cfg.CacheBytes
 	if cache == 0 {
 		cache = defaultCache
@@ -338,7 +337,13 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	if n.cfg.TuneLogs != nil {
 		n.cfg.TuneLogs(&logs)
 	}
-	shared, err := sharedlog.New(logs)
+	return logs
+}
+
+// live is the life of one incarnation.
+func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
+	fenced := n.ctl.Fenced()
+	shared, err := sharedlog.New(n.logs(inc))
 	if err != nil {
 		return fmt.Errorf("open shared logs: %w", err)
 	}
