@@ -141,7 +141,7 @@ func (b *Bucket) dropSpares() {
 }
 
 func (b *Bucket) drop(t temp) {
-	t.file.Close()      //nolint:errcheck // empty
+	t.file.Close()
 	b.fs.Remove(t.name) //nolint:errcheck // cleaned at the next start at the latest
 }
 
