@@ -238,7 +238,7 @@ func (p *produceCall) refuse(img *metadata.Image, topic metadata.TopicID, k int,
 			out.RecordErrors = append(out.RecordErrors, rpc.RecordError{BatchIndex: r.Index, Message: &r.Message})
 		}
 	}
-	// While a partition moves nobody knows its leader, least of all us.
+	// move-3: while a partition moves nobody knows its leader, least of all us.
 	if out.ErrorCode == kerr.NotLeaderForPartition.Code && p.Version >= 10 && !errors.Is(err, partition.ErrMoving) {
 		out.CurrentLeader = leaderHint(img, topic, out.Index)
 		p.resp.Nodes = addNode(p.resp.Nodes, img, out.CurrentLeader, p.listener)
@@ -248,7 +248,7 @@ func (p *produceCall) refuse(img *metadata.Image, topic metadata.TopicID, k int,
 	}
 }
 
-// await waits for what was appended and encodes the reply.
+// await waits for what was appended (ans-1) and encodes the reply.
 func (p *produceCall) await(ctx context.Context) rpc.Response {
 	if p.failed != nil || p.req.Acks == 0 {
 		r := rpc.Response{CloseErr: p.failed, Nothing: p.failed == nil}

@@ -83,7 +83,7 @@ func (n *Node) followOnce(ctx context.Context) error {
 		n.client.confirm(address)
 		n.followed.Store(true)
 		return nil
-	case controllerpb.Code_WENT_BACK:
+	case controllerpb.Code_WENT_BACK: // epoch-1
 		err := fmt.Errorf("%w: %s; this node stops rather than act on it: find out whether metadata was restored or a voter's disk was replaced",
 			ErrWentBack, resp.Outcome.GetMessage())
 		n.fail(err)

@@ -104,7 +104,7 @@ func (s *images) apply(index metadata.Index, data []byte) ([]metadata.Result, er
 	return results, nil
 }
 
-// install replaces the image by a snapshot if that is newer.
+// install replaces the image by a snapshot if that is newer (epoch-1).
 func (s *images) install(img *metadata.Image) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -195,7 +195,7 @@ func (l *leadership) reconcile(last *time.Time) {
 }
 
 // sealPatience is how long a live sealer may take before another one is named
-// as well. One whose store works needs far less, and two at once do no harm.
+// as well (seal-3). One whose store works needs far less, and two at once do no harm.
 const sealPatience = 10 * time.Second
 
 // sealing is who was named to seal a WAL in this term, the newest last, and

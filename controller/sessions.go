@@ -41,7 +41,7 @@ func newSessions() *sessions {
 	return s
 }
 
-// restart gives every live broker a full timer.
+// restart gives every live broker a full timer (seal-4).
 func (s *sessions) restart(img *metadata.Image) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,7 +23,7 @@ func (e *edit) held(stream uint64, epoch int32) (p *Partition, gone bool, err *E
 		return p, true, nil
 	case commitlog.Epoch(epoch) > p.Epoch:
 		return nil, false, alarm(ErrStaleEpoch, "%s (stream %d) is at epoch %d, not yet at %d", p, s, p.Epoch, epoch)
-	case p.Owner != e.from: // epoch-1: there was one owner only at this epoch
+	case p.Owner != e.from: // own-1, epoch-1: there was one owner only at this epoch
 		return nil, false, alarm(ErrNotOwner, "%s (stream %d) at epoch %d is %s's, not %s's", p, s, p.Epoch, p.Owner, e.from)
 	case !p.Openable(): // slot-4
 		return nil, false, alarm(ErrNotOpen, "%s (stream %d) waits for %s", p, s, p.Unsealed[0])

@@ -184,7 +184,7 @@ func withEpoch(h []EpochStart, epoch commitlog.Epoch, start commitlog.Offset) []
 }
 
 // aboveStart lets go of extents that lie below the log start. The newest one
-// stays even so, because it carries the log's checkpoint. Commands that may
+// stays even so, because it carries the log's checkpoint (ext-4). Commands that may
 // bring extents without a checkpoint (Sealed, Flip) do not come here: what they
 // append to may still hold the only one.
 func aboveStart(list []Extent, start commitlog.Offset) []Extent {

@@ -70,7 +70,8 @@ func (p *Partition) freeze() bool {
 	return true
 }
 
-// thaw lets appends in again, or has those that wait find the partition closed.
+// thaw lets appends in again (move-2), or has those that wait find the partition
+// closed.
 // It returns how long they could not.
 func (p *Partition) thaw() time.Duration {
 	p.mu.Lock()

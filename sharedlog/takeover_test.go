@@ -101,7 +101,11 @@ func (g *gate) PutNew(ctx context.Context, key string, body objstore.Body) error
 	g.mu.Unlock()
 	if shut != nil {
 		g.reached <- struct{}{}
-		<-shut
+		select {
+		case <-shut:
+		case <-ctx.Done(): // the process was killed
+			return ctx.Err()
+		}
 	}
 	return g.Bucket.PutNew(ctx, key, body)
 }
@@ -343,5 +347,48 @@ func TestAbandonedCommandKeepsItsObject(t *testing.T) {
 	}
 	if len(f.keys("seg")) != 2 {
 		t.Error("an object that a late command refers to was swept")
+	}
+}
+
+// The sweep settles a command that was given up before it judges what the
+// command would refer to: either the object stays, or the command can no longer
+// apply (obj-2, cmd-1).
+func TestSweepSettlesAbandonedCommandsFirst(t *testing.T) {
+	f := newFixture(t)
+	a := f.start(1, lazy)
+	p := f.topic(1, a)[0]
+	l := f.open(a, p)
+	f.fill(l, 3, 100)
+	ctx, cancel := context.WithCancel(f.ctx())
+	var late *metadatapb.Command
+	if err := l.Trim(f.ctx(), 1); err != nil { // packs
+		t.Fatal(err)
+	}
+	f.fill(l, 3, 100)
+	b := f.start(2, func(c *sharedlog.Config) { c.MaintainEvery = time.Hour })
+	if err := f.c.Takeover(f.ctx(), a.Incarnation, b); err != nil {
+		t.Fatal(err)
+	}
+	l = f.open(b, p)
+	f.c.Hook = func(_ metadata.Incarnation, cmd *metadatapb.Command) sharedlogtest.Fate {
+		if cmd.GetReplaceExtents() != nil {
+			late = cmd
+			cancel()
+			return sharedlogtest.Dropped // so far
+		}
+		return sharedlogtest.Applied
+	}
+	if err := l.Trim(ctx, 12); err == nil || late == nil {
+		t.Fatalf("trim: %v, command %v", err, late)
+	}
+	f.c.Hook = nil
+	if _, err := b.Sweep(f.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if res := f.c.Submit(late); res.Err == nil && len(f.keys("seg")) != 2 {
+		t.Error("a command applied after what it refers to was swept")
+	}
+	if got := f.all(l, 1); len(got) != 6 {
+		t.Errorf("the log has %d batches, want 6", len(got))
 	}
 }

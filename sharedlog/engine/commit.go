@@ -131,7 +131,7 @@ var errNameTaken = errors.New("object name is taken")
 // upload creates an object, however often and long it takes. The same name with
 // the same bytes may be put again, so an unknown outcome is no trouble (B1).
 // Repeating does not help against objstore.ErrRefused, which is left to the
-// caller, nor ErrUndurable, after which the store's word is worth nothing until a
+// caller, nor ErrUndurable (put-6), after which the store's word is worth nothing until a
 // new process has looked: that ends the incarnation, as it does in the WAL.
 func (e *Engine) upload(ctx context.Context, object string, body objstore.Body) error {
 	reason := objstore.ReasonPack

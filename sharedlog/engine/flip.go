@@ -178,8 +178,8 @@ func (m *flipping) freeze(e *Engine) {
 	}
 }
 
-// drain waits until what was appended is durable, in slot order: a flip that
-// left an append behind would lose it.
+// drain waits until what was appended is durable, in slot order (move-1): a flip
+// that left an append behind would lose it.
 func (f *flip) drain(ctx context.Context) error {
 	f.e.wal.Seal()
 	for _, m := range f.live() {
@@ -271,7 +271,7 @@ func (f *flip) addTails(ctx context.Context, wanted func(chunks int) bool, direc
 }
 
 // collect lists, per stream, the chunks of durable slots beyond the tail so
-// far, as sections of an index.
+// far, as sections of an index with what producer state needs of them (prod-1).
 func (f *flip) collect() (map[commitlog.StreamID]*segment.Section, error) {
 	img := f.e.cfg.Meta.Image()
 	tails := make(map[commitlog.StreamID]*segment.Section, len(f.streams))
@@ -360,7 +360,8 @@ func (f *flip) submitOne(group []*flipping) {
 	}
 }
 
-// finish lets appends in again, or ends the handle of a stream that moved.
+// finish lets appends in again (move-2), or ends the handle of a stream that
+// moved.
 func (m *flipping) finish() {
 	if m.h == nil {
 		return

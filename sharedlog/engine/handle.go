@@ -74,7 +74,7 @@ func (h *handle) Fetch(ctx context.Context, from commitlog.Offset, opts commitlo
 		defer s.mu.Unlock()
 		return commitlog.Records{}, fmt.Errorf("read stream %d at %d of [%d, %d]: %w", s.id, from, s.start, s.next, commitlog.ErrOffsetOutOfRange)
 	}
-	limit := s.confirm
+	limit := s.confirm // ext-2
 	if opts.Limit > 0 {
 		limit = min(limit, opts.Limit)
 	}

@@ -227,7 +227,7 @@ func (ps *packStream) add(ctx context.Context, slot *wal.Slot, i int, bodies *sl
 	if n := len(ps.runs); n > 0 {
 		end = ps.runs[n-1].end
 	}
-	if c.Base != end {
+	if c.Base != end { // ext-1
 		return fmt.Errorf("slot %d continues stream %d at %d instead of %d: %w", slot.Seq(), c.Stream, c.Base, end, commitlog.ErrCorrupt)
 	}
 	parts, err := bodies.chunk(ctx, slot, i)
@@ -247,7 +247,7 @@ func (ps *packStream) add(ctx context.Context, slot *wal.Slot, i int, bodies *sl
 }
 
 // foldPack makes the checkpoint that goes with the stream's newest run: the
-// previous one and everything since.
+// previous one and everything since (prod-1).
 func (e *Engine) foldPack(ctx context.Context, ps *packStream) error {
 	var fold commitlog.Checkpointer
 	var kept checkpoint

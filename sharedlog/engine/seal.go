@@ -72,7 +72,8 @@ func (e *Engine) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, 
 }
 
 // recovery lists, per stream that waits for the WAL, what the slots have beyond
-// the committed end.
+// the committed end: all that was acknowledged there (ext-3), and what producer
+// state needs of it (prod-1).
 func (e *Engine) recovery(inc metadata.Incarnation, slots []wal.Index) ([]*segment.Section, error) {
 	img := e.cfg.Meta.Image()
 	found := make(map[commitlog.StreamID]*segment.Section)

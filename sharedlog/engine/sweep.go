@@ -15,7 +15,8 @@ import (
 	"ponor/sharedlog/objstore"
 )
 
-// sweepLoop looks for garbage now and then. Nothing depends on it but space.
+// sweepLoop looks for garbage now and then, and reports what is neither that nor
+// in use (obj-3). Nothing depends on it but space.
 func (e *Engine) sweepLoop(ctx context.Context) {
 	if e.cfg.SweepEvery < 0 {
 		return
@@ -177,7 +178,7 @@ func (e *Engine) sweepsForAll(img *metadata.Image) bool {
 	return true
 }
 
-// listedObjects are all objects that index sections list, however deep. An
+// listedObjects are all objects that index sections list, however deep (obj-1). An
 // error stops the sweep: what cannot be read might list anything.
 func (e *Engine) listedObjects(ctx context.Context, img *metadata.Image) (map[string]bool, error) {
 	out := make(map[string]bool)

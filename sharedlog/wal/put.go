@@ -10,8 +10,8 @@ import (
 	"ponor/sharedlog/objstore"
 )
 
-// put writes a slot, for as long as it takes: storage trouble is never fatal,
-// the budget pushes back meanwhile. It ends with the slot done, with the WAL
+// put writes a slot, for as long as it takes: storage trouble is never fatal
+// (put-5), the budget pushes back meanwhile. It ends with the slot done, with the WAL
 // fenced, or with ctx.
 //
 // Place for hedging: a second PutNew of the same bytes on another connection,
@@ -81,7 +81,7 @@ func (w *Writer) noteTrouble(s *Slot, err error, since time.Time) {
 }
 
 // maxVanished is how often a slot may exist and then not be found before its
-// state counts as unknowable.
+// state counts as unknowable (put-3).
 const maxVanished = 10
 
 // attempt puts once. nil: the slot is durable. ErrFenced: it never will be, or
@@ -91,7 +91,7 @@ const maxVanished = 10
 func (w *Writer) attempt(ctx context.Context, s *Slot, vanished *int) error {
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.AttemptTimeout)
 	defer cancel()
-	// Whichever attempt creates the slot, it proves ownership only as of the
+	// ans-2: whichever attempt creates the slot, it proves ownership only as of the
 	// first: an earlier one may have landed, been sealed below a fence, repacked
 	// and swept, and this one then creates the slot a second time.
 	s.proof = s.started
@@ -100,7 +100,7 @@ func (w *Writer) attempt(ctx context.Context, s *Slot, vanished *int) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, objstore.ErrUndurable):
-		// What is visible may vanish: nothing of it can be acknowledged.
+		// put-6: what is visible may vanish, nothing of it can be acknowledged.
 		return fmt.Errorf("%w: %w", commitlog.ErrFenced, err)
 	case !errors.Is(err, objstore.ErrExists):
 		return err
@@ -116,16 +116,16 @@ func (w *Writer) attempt(ctx context.Context, s *Slot, vanished *int) error {
 		return w.foreign(s, err)
 	case err != nil:
 		return err
-	case h.Kind == Fence:
+	case h.Kind == Fence: // put-2
 		return fmt.Errorf("WAL of %s: %w by %s at slot %d", w.cfg.Incarnation, commitlog.ErrFenced, h.Author, h.Seq)
 	case h.WriteID == s.writeID:
-		return nil // an earlier attempt of ours
+		return nil // put-1: an earlier attempt of ours
 	}
 	return w.foreign(s, fmt.Errorf("%w: slot was written by %s with another write id", commitlog.ErrCorrupt, h.Author))
 }
 
-// foreign reports a slot that is taken by neither us nor a fence: somebody else
-// writes under our name, or the store lies.
+// foreign reports a slot that is taken by neither us nor a fence (put-4):
+// somebody else writes under our name, or the store lies.
 func (w *Writer) foreign(s *Slot, err error) error {
 	w.cfg.Logger.Error("WAL slot has foreign content", "object", s.key, "err", err)
 	return fmt.Errorf("slot %s: %w: %w", s.key, commitlog.ErrFenced, err)

@@ -291,7 +291,7 @@ func (w *Writer) prepare(s *Slot) {
 	}, &w.run.recent)
 }
 
-// failAll fails everything outstanding, in order, and takes nothing more. It
+// failAll fails everything outstanding, in order, and takes nothing more (put-2). It
 // says how many slots that were.
 func (w *Writer) failAll(err error) int {
 	w.mu.Lock()

@@ -105,7 +105,7 @@ func (s *sealer) seal(ctx context.Context) (Sealed, error) {
 	if err := s.close(ctx); err != nil {
 		return Sealed{}, err
 	}
-	// What was read may be in another machine's page cache only.
+	// seal-2: what was read may be in another machine's page cache only.
 	err := s.retry(ctx, func() error { return s.Bucket.Settle(ctx, SlotPrefix(s.Prefix, s.Incarnation)) })
 	if err != nil {
 		return Sealed{}, err
@@ -122,7 +122,7 @@ func (s *sealer) seal(ctx context.Context) (Sealed, error) {
 
 // close fences the first free slot. A writer that is alive after all may take
 // it first; after two lost races a fence further ahead stops the writer, and
-// what lies below is closed in peace.
+// what lies below is closed in peace (seal-1).
 func (s *sealer) close(ctx context.Context) error {
 	for lost := 0; ; lost++ {
 		fenced, err := s.fence(ctx, s.next)
