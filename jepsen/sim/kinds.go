@@ -102,7 +102,9 @@ func (k Kind) ofOwner() bool {
 // slack is how much longer than its time an event of the kind may last.
 func (k Kind) slack() time.Duration {
 	switch k {
-	case Zombie, Outcast, Beheaded, Guest, StuckStore:
+	case Guest:
+		return 25 * time.Second
+	case Zombie, Outcast, Beheaded, StuckStore:
 		return 8 * time.Second
 	case MoveDeath, Drain, Revote, Replace:
 		return 3 * time.Second

@@ -52,7 +52,7 @@ func (n *nemesis) ordered(e Event, what string, err error) (ok bool) {
 	n.op.w.op(string(e.Kind), err)
 	if err != nil {
 		n.c.time.add("%s of %s: %v", e.Kind, what, err)
-		n.miss(e)
+		n.effect("order without success")
 		return false
 	}
 	n.note(e, what)
@@ -185,10 +185,13 @@ func (n *nemesis) guest(e Event) {
 	g.restart()
 	n.note(e, g.name)
 	joined := n.until(10*time.Second, func() bool { return g.incarnation() != metadata.Incarnation{} })
-	n.lasts(e.For)
-	if joined && g.owns(mainTopic) {
+	if joined { // balance alone gives it some only after two quiet seconds
+		_ = n.op.move(TP{Topic: mainTopic, Partition: int32(e.Draw % mainPartitions)}, g)
+	}
+	if n.until(e.For, func() bool { return g.owns(mainTopic) }) {
 		n.effect("guest owned partitions")
 	}
+	n.lasts(e.For)
 	_ = n.setState(g, true, false)
 	if n.until(5*time.Second, func() bool { return !g.owns(mainTopic) }) && joined {
 		n.effect("guest left drained")

@@ -26,11 +26,11 @@ func (c *cluster) anyone(draw uint64) *controller.Node {
 
 // change asks for one change of the quorum.
 func (c *cluster) change(ctx context.Context, draw uint64, f func(context.Context, *controller.Node) error) error {
-	any := c.anyone(draw)
-	if any == nil {
+	node := c.anyone(draw)
+	if node == nil {
 		return errNobody
 	}
-	return f(ctx, any)
+	return f(ctx, node)
 }
 
 func add(n *node) func(context.Context, *controller.Node) error {
@@ -72,7 +72,6 @@ func (n *nemesis) requorum(e Event) {
 	case Replace:
 		spare := n.c.nodes[len(voters)]
 		if !spare.able || !n.ordered(e, v.name+" by "+spare.name, step(add(spare))) {
-			n.miss(e)
 			return
 		}
 		_ = step(remove(v))

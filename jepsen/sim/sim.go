@@ -11,9 +11,12 @@ import (
 	"sync"
 	"time"
 
+	"ponor/controller"
 	"ponor/metadata"
+	"ponor/partition"
 	"ponor/sharedlog"
 	"ponor/sharedlog/objstore"
+	"ponor/sharedlog/verify"
 )
 
 // MinAcked is how many records a run must have acknowledged to count (Z4).
@@ -260,11 +263,33 @@ func (r *run) inspect() error {
 	for range 20 {
 		first = r.c.nodes[0].image()
 		err = referenced(context.Background(), first, b)
-		if second = r.c.nodes[0].image(); second.Index() == first.Index() || err == nil {
+		if second = r.c.nodes[0].image(); err == nil {
+			return r.verify(b)
+		} else if second.Index() == first.Index() {
 			return err
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
+	return err
+}
+
+// verify reads every object that the metadata refers to, as `ponor verify store`
+// does.
+func (r *run) verify(b objstore.Bucket) error {
+	ctx, cancel := context.WithTimeout(context.Background(), recovering)
+	defer cancel()
+	_, err := verify.Run(ctx, verify.Config{
+		Bucket: b,
+		Image: func(ctx context.Context) (img *metadata.Image, err error) {
+			err = r.c.change(ctx, 0, func(ctx context.Context, c *controller.Node) error {
+				img, err = c.Barrier(ctx)
+				return err
+			})
+			return img, err
+		},
+		Checkpoint: func(b []byte) error { _, err := partition.DecodeState(b); return err },
+		Problem:    func(p verify.Problem) { r.time.violation("store: %s", p) },
+	})
 	return err
 }
 
