@@ -129,6 +129,7 @@ func bigFetch(partitions int, records [][]byte) *rpc.FetchResponse {
 func BenchmarkEncodeFetch(b *testing.B) {
 	r := bigFetch(100, [][]byte{make([]byte, 16<<10)})
 	var e rpc.FetchEncoder
+	b.SetBytes(100 * 16 << 10) // referenced, not touched
 	b.ReportAllocs()
 	for b.Loop() {
 		e.Encode(16, r)

@@ -74,10 +74,42 @@ func BenchmarkChecksum(b *testing.B) {
 	for _, n := range []int64{100, 1000, 16 << 10, 1 << 20} {
 		data := make([]byte, n)
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			b.SetBytes(n)
 			for b.Loop() {
 				crc32.Checksum(data, table)
 			}
 		})
+	}
+}
+
+// BenchmarkCopy is the machine's limit for a pass that writes, to compare with.
+// The memory is larger than any cache.
+func BenchmarkCopy(b *testing.B) {
+	const size, piece = 256 << 20, 1 << 20
+	from, to := make([]byte, size), make([]byte, size)
+	for i := 0; i < size; i += 4096 {
+		from[i], to[i] = 1, 1
+	}
+	b.SetBytes(piece)
+	at := 0
+	for b.Loop() {
+		copy(to[at:at+piece], from[at:at+piece])
+		at = (at + piece) % size
+	}
+}
+
+// BenchmarkChecksumCold is a CRC over memory that no cache has.
+func BenchmarkChecksumCold(b *testing.B) {
+	const size, piece = 256 << 20, 1 << 20
+	data := make([]byte, size)
+	for i := 0; i < size; i += 4096 {
+		data[i] = 1
+	}
+	b.SetBytes(piece)
+	at := 0
+	for b.Loop() {
+		crc32.Checksum(data[at:at+piece], table)
+		at = (at + piece) % size
 	}
 }
 

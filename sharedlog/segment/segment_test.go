@@ -283,6 +283,26 @@ func FuzzScanRun(f *testing.F) {
 	})
 }
 
+// BenchmarkScan is what reading a WAL chunk back costs: every batch is checked.
+func BenchmarkScan(b *testing.B) {
+	var run []byte
+	next := commitlog.Offset(0)
+	for i := range 256 {
+		p := kbatch.Sized(1, 10, 16<<10, uint64(i)).Bytes()
+		commitlog.Batch(p).SetBase(next, 0)
+		next += 10
+		run = append(run, p...)
+	}
+	x := metadata.Extent{Length: int64(len(run)), End: next}
+	b.SetBytes(int64(len(run)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := segment.ScanRun(x, run); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkBuild(b *testing.B) {
 	var parts [][]byte
 	next := commitlog.Offset(0)
@@ -293,6 +313,7 @@ func BenchmarkBuild(b *testing.B) {
 		parts = append(parts, p)
 	}
 	b.SetBytes(16 << 20)
+	b.ReportAllocs()
 	for b.Loop() {
 		o := segment.NewBuilder(segment.Name{Creator: metadata.Incarnation{Broker: 1, Epoch: 1}})
 		if _, err := o.AddRun(1, 0, 0, parts); err != nil {

@@ -61,14 +61,18 @@ func benchWriter(b *testing.B, store objstore.Bucket, change func(*wal.Config)) 
 }
 
 // BenchmarkAppend is the throughput from Append to durable, with several batch
-// sizes and streams. "none" is a store that costs nothing.
+// sizes and streams. "none" is a store that costs nothing, "mem" copies what it is
+// given.
 func BenchmarkAppend(b *testing.B) {
-	for _, store := range []string{"none", "dir"} {
+	for _, store := range []string{"none", "mem", "dir"} {
 		for _, size := range []int{128, 1 << 10, 16 << 10, 256 << 10} {
 			for _, streams := range []int{1, 100} {
 				b.Run(fmt.Sprintf("%s/batch=%d/streams=%d", store, size, streams), func(b *testing.B) {
 					var bucket objstore.Bucket = discarding{mem.New()}
-					if store == "dir" {
+					switch store {
+					case "mem":
+						bucket = deleting{mem.New()}
+					case "dir":
 						bucket = benchDir(b)
 					}
 					w := benchWriter(b, bucket, nil)
