@@ -13,8 +13,9 @@ import (
 type handle struct {
 	s     *streamState
 	epoch commitlog.Epoch
-	opts  stream.OpenOptions
-	err   error // under s.mu: why it does not serve any more
+	// confirmed is OpenOptions.Confirmed.
+	confirmed func()
+	err       error // under s.mu: why it does not serve any more
 	// frozen: a flip is under way, nothing may be appended (cmd-2). Under s.mu.
 	frozen bool
 	// found is what Open recovered, until Recovered takes it. Under s.mu.
@@ -157,8 +158,8 @@ func (h *handle) Close(ctx context.Context) error {
 		s.resolve(s.confirm, s.next, fmt.Errorf("stream %d was closed before the append was durable: %w", s.id, commitlog.ErrClosed))
 	}
 	s.mu.Unlock()
-	if h.opts.Confirmed != nil {
-		h.opts.Confirmed()
+	if h.confirmed != nil {
+		h.confirmed()
 	}
 	s.detach(h)
 	return err

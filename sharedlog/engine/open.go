@@ -128,7 +128,7 @@ func (e *Engine) attach(id commitlog.StreamID, opts stream.OpenOptions) (*handle
 	s.committed = p.End
 	s.check = checkpoint{}
 	s.opts = settings{fold: opts.Checkpoints, ageClass: ageClass(opts.RetentionAge)}
-	h := &handle{s: s, epoch: opts.Epoch, opts: opts}
+	h := &handle{s: s, epoch: opts.Epoch, confirmed: opts.Confirmed}
 	s.open = h
 	return h, nil, nil
 }

@@ -153,7 +153,7 @@ func (s *streamState) confirmTo(end commitlog.Offset) {
 		old := s.confirm
 		s.confirm = end
 		if s.open != nil && s.open.err == nil {
-			wake = s.open.opts.Confirmed
+			wake = s.open.confirmed
 		}
 		s.resolve(old, end, nil)
 	}
@@ -185,7 +185,7 @@ func (s *streamState) fail(err error) {
 	var wake func()
 	if s.open != nil && s.open.err == nil {
 		s.open.err = err
-		wake = s.open.opts.Confirmed
+		wake = s.open.confirmed
 	}
 	s.resolve(s.confirm, s.next, err)
 	s.mu.Unlock()
