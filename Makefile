@@ -7,7 +7,7 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz powerloss bench bench-cluster bench-kafka clients clients-s3 mutants proto sim clean
+.PHONY: help build run test race lint model fuzz powerloss bench bench-cluster bench-scale bench-kafka clients clients-s3 mutants proto sim clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ bench: ## Run the Go benchmarks
 
 bench-cluster: build ## Measure a cluster of three processes
 	$(GO) run ./deploy/bench
+
+bench-scale: build ## Measure idle clusters, fetch sessions, 100,000 partitions and store requests
+	$(GO) run ./deploy/bench -scale
 
 bench-kafka: build ## Measure it and Apache Kafka in turns (needs Java and deploy/kafka/kafka.sh fetch)
 	$(GO) run ./deploy/bench -kafka -rounds 3
