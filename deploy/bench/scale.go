@@ -28,7 +28,7 @@ type scale struct {
 
 // runScale measures what many partitions, sessions and waiting consumers cost.
 func runScale(ctx context.Context, o options) error {
-	fmt.Println(machine())
+	fmt.Fprintln(os.Stdout, machine())
 	for _, part := range []struct {
 		name, cache string
 		run         func(*scale) error
@@ -43,7 +43,7 @@ func runScale(ctx context.Context, o options) error {
 		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), part.name) {
 			continue
 		}
-		fmt.Printf("\n%s\n", part.name)
+		fmt.Fprintf(os.Stdout, "\n%s\n", part.name)
 		o.cache = part.cache
 		if err := runPart(ctx, o, part.run); err != nil {
 			return fmt.Errorf("%s: %w", part.name, err)
@@ -71,7 +71,7 @@ func runPart(ctx context.Context, o options, run func(*scale) error) (err error)
 
 // row prints one figure.
 func row(name, format string, args ...any) {
-	fmt.Printf("  %-46s %s\n", name, fmt.Sprintf(format, args...))
+	fmt.Fprintf(os.Stdout, "  %-46s %s\n", name, fmt.Sprintf(format, args...))
 }
 
 // window is what the brokers did over some time.
