@@ -45,3 +45,34 @@ func TestOnlyTheClustersOwnStoreIsVerified(t *testing.T) {
 		t.Errorf("another cluster's store gives %v, want ErrOtherCluster", err)
 	}
 }
+
+func TestGenerationsAreClaimedOnce(t *testing.T) {
+	b := mem.New()
+	const cluster = "cluster-a"
+	if err := objstore.CheckGeneration(t.Context(), b, cluster, 1); err != nil {
+		t.Fatal(err)
+	}
+	for want := uint64(2); want <= 3; want++ { // two restores of one backup
+		if g, err := objstore.ClaimGeneration(t.Context(), b, cluster, 1); err != nil || g != want {
+			t.Errorf("claimed %d, %v; want %d", g, err, want)
+		}
+	}
+	for g, ok := range map[uint64]bool{1: false, 2: false, 3: true} {
+		if err := objstore.CheckGeneration(t.Context(), b, cluster, g); errors.Is(err, objstore.ErrRestored) == ok {
+			t.Errorf("generation %d: %v", g, err)
+		}
+	}
+	if ok, err := objstore.Audited(t.Context(), b, cluster, 3); err != nil || ok {
+		t.Errorf("audited before: %v, %v", ok, err)
+	}
+	for range 2 {
+		if err := objstore.MarkAudited(t.Context(), b, cluster, 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for g, want := range map[uint64]bool{1: true, 2: false, 3: true} {
+		if ok, err := objstore.Audited(t.Context(), b, cluster, g); err != nil || ok != want {
+			t.Errorf("generation %d audited: %v, %v", g, ok, err)
+		}
+	}
+}
