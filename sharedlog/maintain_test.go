@@ -20,13 +20,13 @@ import (
 type slowQuorum struct {
 	sharedlog.Meta
 	waiting atomic.Int32
-	entries int
+	entries atomic.Int32
 }
 
 func (q *slowQuorum) SubmitOwn(ctx context.Context, c *metadatapb.Command) (metadata.Result, error) {
 	if c.GetReplaceExtents() != nil {
 		if q.waiting.Add(1) == 1 {
-			q.entries++
+			q.entries.Add(1)
 		}
 		time.Sleep(10 * time.Millisecond)
 		q.waiting.Add(-1)
@@ -93,7 +93,7 @@ func maintained(t *testing.T, streams int, size func(round int) int) (requests i
 		}
 		before := sum()
 		time.Sleep(10 * time.Minute)
-		requests, entries = sum()-before, quorum.entries
+		requests, entries = sum()-before, int(quorum.entries.Load())
 		for _, p := range ps {
 			if now, _ := f.c.Image().PartitionByStream(p.Stream); len(now.Extents) > 4 {
 				t.Fatalf("stream %d has %d extents", p.Stream, len(now.Extents))
