@@ -75,6 +75,9 @@ type unpackedChunk struct {
 // entries lists what the stream consists of: extents of the image, then chunks
 // of our own WAL that are not committed.
 func (s *streamState) entries() (out []segment.Entry, unpacked []unpackedChunk) {
+	// Before the image: pieces that packing has dropped by now are in it.
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var end commitlog.Offset
 	if p, ok := s.e.cfg.Meta.Image().PartitionByStream(s.id); ok {
 		for _, x := range p.Extents {
@@ -82,8 +85,6 @@ func (s *streamState) entries() (out []segment.Entry, unpacked []unpackedChunk) 
 		}
 		end = p.End
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for i := range s.pieces {
 		p := &s.pieces[i]
 		if p.base < end || p.base >= s.confirm {
