@@ -54,17 +54,22 @@ func (f *benchFlags) register(cmd *cobra.Command) {
 
 // ensureTopic creates the topic if it is missing.
 func (f *benchFlags) ensureTopic(ctx context.Context, adm *kadm.Client) error {
-	_, err := adm.CreateTopic(ctx, f.partitions, f.replicas, nil, f.topic)
-	if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
-		return fmt.Errorf("create topic %s: %w", f.topic, err)
-	}
-	for { // every partition has a leader
+	for created := false; ; { // until every partition has a leader
 		topics, err := adm.ListTopics(ctx, f.topic)
 		if err != nil {
 			return fmt.Errorf("describe topic %s: %w", f.topic, err)
 		}
-		if t := topics[f.topic]; t.Err == nil && len(t.Partitions) > 0 && len(t.Partitions.Numbers()) == countLed(t) {
+		t := topics[f.topic]
+		if t.Err == nil && len(t.Partitions) > 0 && len(t.Partitions.Numbers()) == countLed(t) {
 			return nil
+		}
+		if !created && (t.Err == nil && len(t.Partitions) == 0 || errors.Is(t.Err, kerr.UnknownTopicOrPartition)) {
+			_, err := adm.CreateTopic(ctx, f.partitions, f.replicas, nil, f.topic)
+			if err != nil && !errors.Is(err, kerr.TopicAlreadyExists) {
+				return fmt.Errorf("create topic %s: %w", f.topic, err)
+			}
+			created = true
+			continue
 		}
 		select {
 		case <-ctx.Done():
