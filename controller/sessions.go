@@ -191,6 +191,9 @@ const (
 	// it lives before it is asked a second time. A live one reconnects within
 	// milliseconds.
 	probePause = 200 * time.Millisecond
+	// probeAgain is how soon one whose listener accepts is asked again, twice as
+	// long each time up to probePause.
+	probeAgain = 5 * time.Millisecond
 )
 
 // watch waits for the end of the connection that carries a broker's
@@ -233,36 +236,54 @@ func (l *leadership) dialAll() {
 // investigate fences a broker if its process is certainly gone: its listener
 // refuses and it has not been heard of. Everything less certain is left to the
 // session timeout. A false alarm would be safe, but costs a takeover.
+//
+// A listener that accepts proves nothing. A process that is killed closes its
+// sockets one after the other, the listener often after the connection that
+// carried its heartbeats. So the broker is asked until it is heard of, or
+// refuses, or its session ends.
 func (l *leadership) investigate(s suspect) {
-	b, ok := l.images.image().Broker(s.inc.Broker)
-	if !ok || b.Incarnation != s.inc || b.Fenced {
-		return
-	}
-	address, tries := "", 2
-	switch {
-	case b.Voter && b.ControllerAddress != "":
-		// Raft itself uses this address, so it is known to be right.
-		address, tries = b.ControllerAddress, 1
-	case len(b.Endpoints) > 0:
-		// Advertised to clients, perhaps wrongly: a live broker behind a wrong
-		// address must get the time to reconnect.
-		address = net.JoinHostPort(b.Endpoints[0].Host, strconv.Itoa(int(b.Endpoints[0].Port)))
-	default:
-		return
-	}
-	for i := range tries {
-		if i > 0 {
-			select {
-			case <-time.After(probePause):
-			case <-l.ctx.Done():
+	for refusals, pause := 0, probeAgain; ; {
+		b, ok := l.images.image().Broker(s.inc.Broker)
+		if !ok || b.Incarnation != s.inc || b.Fenced {
+			return
+		}
+		address, needed := probed(b)
+		if address == "" {
+			return
+		}
+		refused := l.refuses(address)
+		if l.sessions.contactAfter(s.inc, s.since) || time.Since(s.since) > l.cfg.SessionTimeout {
+			return
+		}
+		wait := pause
+		if refused {
+			if refusals++; refusals == needed {
+				l.fence(s.inc, "its process is gone: connection closed and "+address+" refuses")
 				return
 			}
+			wait = probePause
 		}
-		if !l.refuses(address) || l.sessions.contactAfter(s.inc, s.since) {
+		pause = min(2*pause, probePause)
+		select {
+		case <-time.After(wait):
+		case <-l.ctx.Done():
 			return
 		}
 	}
-	l.fence(s.inc, "its process is gone: connection closed and "+address+" refuses")
+}
+
+// probed is where to ask for a broker's process, and how many refusals are proof.
+func probed(b metadata.Broker) (address string, refusals int) {
+	switch {
+	case b.Voter && b.ControllerAddress != "":
+		// Raft itself uses this address, so it is known to be right.
+		return b.ControllerAddress, 1
+	case len(b.Endpoints) > 0:
+		// Advertised to clients, perhaps wrongly: a live broker behind a wrong
+		// address must get the time to reconnect.
+		return net.JoinHostPort(b.Endpoints[0].Host, strconv.Itoa(int(b.Endpoints[0].Port))), 2
+	}
+	return "", 0
 }
 
 func (l *leadership) refuses(address string) bool {

@@ -96,6 +96,29 @@ func TestKilledBrokerIsFencedAtOnceAndItsPartitionsSpread(t *testing.T) {
 	})
 }
 
+// A dying process closes its sockets one after the other: the connection with its
+// heartbeats may end while its listener still accepts.
+func TestDyingBrokerWhoseListenerEndsLastIsFencedWithinItsSession(t *testing.T) {
+	for _, victim := range []int{3, 5} { // a voter and a plain broker
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t)
+			c.tune = func(cfg *controller.Config) { cfg.SessionTimeout = 10 * time.Minute }
+			_, incs := serving(c, 5)
+			dying := c.nodes[victim]
+			if c.leader() == dying {
+				dying = c.nodes[1]
+			}
+			inc := incs[dying.id]
+			c.net.stall(dying.name)
+			c.net.reset(dying.name)
+			time.Sleep(time.Second)
+			c.kill(dying)
+			witness := c.leader()
+			eventually(t, "fence", func() bool { return state(witness, inc) != metadata.Active })
+		})
+	}
+}
+
 func TestKilledLeaderThatIsABrokerIsFencedByTheNextOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
