@@ -241,6 +241,9 @@ func (s *Set) open(ctx context.Context, h *hosted) {
 		h.away = nil
 	}
 	if h.next(time.Now()) == nothing { // still wanted like this
+		if s.cfg.Opened != nil {
+			s.cfg.Opened(p)
+		}
 		s.serving.mu.Lock()
 		s.serving.m[key{id.TopicID, id.Partition}] = p
 		s.serving.mu.Unlock()

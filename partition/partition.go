@@ -28,6 +28,9 @@ type Host struct {
 	// after a long outage is appended twice; too long, and every producer that
 	// ever wrote costs 200 bytes.
 	ProducerExpiration time.Duration
+	// Closed is told of a partition that was given up, once; it must not wait. nil
+	// does not care.
+	Closed func(*Partition)
 	// Metrics counts records; nil does not.
 	Metrics *Metrics
 	// Logger is for the rare events of partitions; nil discards them.
@@ -270,6 +273,9 @@ func (p *Partition) Close(ctx context.Context) error {
 		return nil
 	}
 	p.watches.wake()
+	if p.host.Closed != nil {
+		p.host.Closed(p)
+	}
 	err := p.log.Close(ctx)
 	// Once more for who began to wait on a Read that had passed before.
 	p.watches.wake()

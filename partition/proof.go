@@ -110,6 +110,10 @@ func (p *Partition) proveRecent(ctx context.Context, now time.Time) error {
 	return p.prove(ctx, t)
 }
 
+// Prove returns nil if this node provably led the partition at t or later, after a
+// question to the quorum if need be (ans-2). ErrNotLeader: it cannot be proven.
+func (p *Partition) Prove(ctx context.Context, t time.Time) error { return p.prove(ctx, t) }
+
 // prove makes sure that this node led the partition at t or later.
 func (p *Partition) prove(ctx context.Context, t time.Time) error {
 	if h := p.host.Proof; h != nil && !h.ProvenSince(t) {

@@ -33,6 +33,16 @@ func (p *Partition) DeleteRecords(ctx context.Context, to commitlog.Offset) (com
 	return p.Start(), nil
 }
 
+// Trim moves the log's start to an offset whatever the topic's cleanup.policy is:
+// for a coordinator, which wrote again what it keeps of the records before it.
+// Errors are the log's, and ErrNotLeader.
+func (p *Partition) Trim(ctx context.Context, to commitlog.Offset) error {
+	if p.closed.Load() {
+		return p.errClosed()
+	}
+	return p.trim(ctx, to)
+}
+
 // trim moves the start forward, if it does.
 func (p *Partition) trim(ctx context.Context, to commitlog.Offset) error {
 	if to <= p.Start() {

@@ -51,6 +51,10 @@ type SetConfig struct {
 	// CloseTimeout bounds how long a closing log may wait for its outstanding
 	// appends, and all of them together when the Set stops; default 10 s.
 	CloseTimeout time.Duration
+	// Opened and Closed are told of each partition when it is about to be served
+	// and when it was given up (Closed also of one that was never served); they
+	// must not wait. nil does not care.
+	Opened, Closed func(*Partition)
 	// Metrics counts for this Set and for those that come after it; nil: not for
 	// anyone to see.
 	Metrics *Metrics
@@ -108,7 +112,7 @@ func NewSet(cfg SetConfig) *Set {
 		cfg.Proof = barrier
 	}
 	s := &Set{cfg: cfg, barrier: barrier, kick: make(chan struct{}, 1), reap: make(chan struct{}, 1)}
-	s.host = Host{Proof: cfg.Proof, Owns: s.owns, ProducerExpiration: cfg.ProducerExpiration, Metrics: cfg.Metrics, Logger: cfg.Logger}
+	s.host = Host{Proof: cfg.Proof, Owns: s.owns, ProducerExpiration: cfg.ProducerExpiration, Closed: cfg.Closed, Metrics: cfg.Metrics, Logger: cfg.Logger}
 	s.serving.m = make(map[key]*Partition)
 	s.hosting.m = make(map[key]*hosted)
 	s.hosting.doomed = make(map[metadata.TopicID]*doomed)

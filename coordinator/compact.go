@@ -1,0 +1,83 @@
+package coordinator
+
+import (
+	"time"
+
+	"ponor/commitlog"
+)
+
+// compaction is when a shard's log is written anew: Kafka's cleaner keeps the
+// newest record of each key; the machine knows those, so it writes them again at
+// the end of the log and the log is cut off before them.
+type compaction struct {
+	bytes, least int64 // of the log since its start; below least it is left alone
+	live         int64 // size of the live records when last written, 0 unknown
+	running      bool
+}
+
+// compactFactor is how many times as long as its live records a log may be: each
+// byte that is kept is written 1/(factor-1) times more, and read at a load.
+const compactFactor = 4
+
+// cutRetry is the pause after a cut that failed.
+const cutRetry = time.Second
+
+func (c *compaction) grow(n int) { c.bytes += int64(n) }
+
+func (c *compaction) loaded(bytes, least int64) { c.bytes, c.least = bytes, least }
+
+func (c *compaction) due() bool {
+	return !c.running && c.least > 0 && c.bytes > max(c.least, compactFactor*c.live)
+}
+
+// compactIfDue writes the live records to the end of the log, all in one go: a
+// change between two of them would make an old record newer than the change. mu
+// is held, for about 0.3 s per million records. When they are durable, what is
+// before them goes.
+func (sh *shard[M]) compactIfDue(now time.Time) {
+	c := &sh.compact
+	if !c.due() {
+		return
+	}
+	var live []Record
+	bytes := 0
+	sh.machine.Live(func(r Record) bool {
+		live = append(live, r)
+		bytes += recordBytes(r, len(live))
+		return true
+	})
+	if c.live = int64(bytes); !c.due() {
+		return // most of it is live; now we know
+	}
+	from := sh.part.End()
+	before := c.bytes
+	if sh.append(live, now) != nil {
+		return
+	}
+	c.running, c.bytes = true, c.bytes-before
+	newest := sh.log.newest
+	sh.owner.wg.Go(func() { sh.cut(from, newest, before) })
+}
+
+// cut moves the log's start to where its live records begin, once these are
+// durable. It is tried until it succeeds: a log that only grows would not load.
+func (sh *shard[M]) cut(from commitlog.Offset, newest *entry, before int64) {
+	if newest != nil && sh.durable(sh.ctx, newest) != nil {
+		return
+	}
+	for {
+		err := sh.part.Trim(sh.ctx, from)
+		if err == nil {
+			break
+		}
+		if sh.ctx.Err() != nil {
+			return
+		}
+		sh.owner.cfg.Logger.Warn("coordinator's log is not cut, it will be tried again", "partition", sh.part.ID().String(), "offset", int64(from), "err", err)
+		sh.pause(cutRetry)
+	}
+	sh.mu.Lock()
+	sh.compact.running = false
+	sh.mu.Unlock()
+	sh.owner.cfg.Metrics.compacted(before)
+}

@@ -1,0 +1,21 @@
+// Package coordinator keeps state machines in the partitions of an internal
+// topic, as Kafka keeps consumer groups in __consumer_offsets. It knows nothing
+// of groups: what is kept is a Machine.
+//
+// The owner of a partition of the topic coordinates the keys that hash to it
+// (PartitionOf). Its log is the state: when the partition opens on this node, its
+// records are replayed into a new Machine, a shard, which then takes calls; each
+// call may change the state and returns the records that say so. What the package
+// promises:
+//
+//  1. Calls of one shard run one at a time; none waits for another's disk.
+//  2. Nothing is answered before every record that the answer can depend on is
+//     durable (ans-1), and then only by who still was the owner when the call
+//     arrived, or while it was carried out (ans-2).
+//  3. State that became durable is there after any crash and any move. State that
+//     did not is thrown away with the whole shard: there is no rollback.
+//  4. A shard's log is at most some times as long as its live state (compact.go).
+//
+// A call runs on its caller's goroutine. A loaded shard has one goroutine, for
+// time and trouble, which sleeps while there is neither.
+package coordinator

@@ -1,0 +1,119 @@
+package group
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Config are the settings of every group. Each zero field is Kafka's default.
+type Config struct {
+	// MinSessionTimeout and MaxSessionTimeout bound what members may ask for:
+	// group.min.session.timeout.ms, default 6 s, and group.max.session.timeout.ms,
+	// default 30 min. Too short a session loses members to a garbage collection,
+	// too long a one keeps the partitions of a dead member unread.
+	MinSessionTimeout, MaxSessionTimeout time.Duration
+	// InitialRebalanceDelay is how long a group that was empty waits for more
+	// members (KIP-134): group.initial.rebalance.delay.ms, default 3 s. Negative is
+	// not at all: the first of many members then gets everything, for a moment.
+	InitialRebalanceDelay time.Duration
+	// NewMemberJoinTimeout is how long a new member may wait for its first
+	// generation; default 5 min, as Kafka's constant. It cannot be told from a
+	// member that died.
+	NewMemberJoinTimeout time.Duration
+	// MaxSize is group.max.size, the most members (KIP-389); default no limit.
+	MaxSize int
+	// OffsetsRetention is offsets.retention.minutes, how long the offsets of a
+	// group without members are kept (KIP-211); default 7 days.
+	OffsetsRetention time.Duration
+	// OffsetsRetentionCheck is offsets.retention.check.interval.ms, how often old
+	// offsets are looked for; default 10 min.
+	OffsetsRetentionCheck time.Duration
+	// OffsetMetadataMaxBytes is offset.metadata.max.bytes, the longest note with an
+	// offset, in bytes; default 4096. Negative allows none.
+	OffsetMetadataMaxBytes int
+	// MaxRecordBytes bounds one record, in bytes; default 1 MiB less 1 KiB, what a
+	// topic takes by default. A group whose members say more than that cannot be kept and
+	// gets no generation.
+	MaxRecordBytes int
+	// NewID makes the part of a member id that nobody can guess; default is a
+	// random UUID.
+	NewID func() string
+}
+
+// withDefaults fills the zero fields.
+func (c Config) withDefaults() Config {
+	set := func(d *time.Duration, to time.Duration) {
+		if *d == 0 {
+			*d = to
+		}
+	}
+	set(&c.MinSessionTimeout, 6*time.Second)
+	set(&c.MaxSessionTimeout, 30*time.Minute)
+	set(&c.InitialRebalanceDelay, 3*time.Second)
+	set(&c.NewMemberJoinTimeout, 5*time.Minute)
+	set(&c.OffsetsRetention, 7*24*time.Hour)
+	set(&c.OffsetsRetentionCheck, 10*time.Minute)
+	if c.MaxSize == 0 {
+		c.MaxSize = 1<<31 - 1
+	}
+	if c.OffsetMetadataMaxBytes == 0 {
+		c.OffsetMetadataMaxBytes = 4096
+	}
+	if c.MaxRecordBytes == 0 {
+		c.MaxRecordBytes = 1<<20 - 1<<10
+	}
+	if c.NewID == nil {
+		c.NewID = randomUUID
+	}
+	return c
+}
+
+// randomUUID is a version 4 UUID, which is what Kafka's member ids end in.
+func randomUUID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// ConfigFrom reads the broker configs that concern groups from a lookup of values
+// by name; a value that is absent has its default. The error names the config.
+func ConfigFrom(value func(name string) (string, bool)) (Config, error) {
+	var c Config
+	var failed error
+	number := func(name string) (int64, bool) {
+		text, ok := value(name)
+		if !ok {
+			return 0, false
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil && failed == nil {
+			failed = fmt.Errorf("read config %s=%q: want a whole number", name, text)
+		}
+		return n, err == nil
+	}
+	duration := func(name string, unit time.Duration, d *time.Duration) {
+		if n, ok := number(name); ok {
+			if *d = time.Duration(n) * unit; n <= 0 {
+				*d = -1 // zero would be the default
+			}
+		}
+	}
+	size := func(name string, s *int) {
+		if n, ok := number(name); ok {
+			if *s = int(n); n <= 0 {
+				*s = -1
+			}
+		}
+	}
+	duration("group.min.session.timeout.ms", time.Millisecond, &c.MinSessionTimeout)
+	duration("group.max.session.timeout.ms", time.Millisecond, &c.MaxSessionTimeout)
+	duration("group.initial.rebalance.delay.ms", time.Millisecond, &c.InitialRebalanceDelay)
+	duration("offsets.retention.minutes", time.Minute, &c.OffsetsRetention)
+	duration("offsets.retention.check.interval.ms", time.Millisecond, &c.OffsetsRetentionCheck)
+	size("group.max.size", &c.MaxSize)
+	size("offset.metadata.max.bytes", &c.OffsetMetadataMaxBytes)
+	return c, failed
+}

@@ -1,0 +1,23 @@
+package coordinator
+
+import "ponor/internal/metrics"
+
+// Metrics are what Shards count. The zero value is ready.
+type Metrics struct {
+	loads       metrics.Durations
+	batches     metrics.Counter
+	bytes       metrics.Counter
+	compactions metrics.Counter
+	freed       metrics.Counter
+}
+
+func (m *Metrics) appended(bytes int) {
+	m.batches.Inc()
+	m.bytes.Add(int64(bytes))
+}
+
+// compacted counts a log that was written anew, and the bytes that it had.
+func (m *Metrics) compacted(before int64) {
+	m.compactions.Inc()
+	m.freed.Add(before)
+}

@@ -1,0 +1,231 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"ponor/partition"
+)
+
+// shard is one partition with its machine. What is below mu is guarded by it; it
+// is held over the machine's methods and the log's Append, neither of which waits.
+type shard[M Machine] struct {
+	owner  *Shards[M]
+	part   *partition.Partition
+	loaded chan struct{}   // closed when calls may run
+	kick   chan struct{}   // wakes run
+	ctx    context.Context // ends when the shard is lost
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	machine M
+	lost    error // why it is gone
+	log     tail
+	replies []*promise // given in the call under way
+	alarm   time.Time  // when run will wake for a Tick; zero is never
+	compact compaction
+}
+
+func newShard[M Machine](s *Shards[M], p *partition.Partition) *shard[M] {
+	sh := &shard[M]{owner: s, part: p, machine: s.cfg.New(p.ID().Partition),
+		loaded: make(chan struct{}), kick: make(chan struct{}, 1)}
+	sh.ctx, sh.cancel = context.WithCancel(s.ctx)
+	return sh
+}
+
+// lose ends the shard: whoever waits is told, the state is dropped. Only the
+// first reason counts.
+func (sh *shard[M]) lose(why error) {
+	sh.mu.Lock()
+	sh.loseLocked(why)
+	sh.mu.Unlock()
+}
+
+func (sh *shard[M]) loseLocked(why error) {
+	if sh.lost != nil {
+		return
+	}
+	sh.lost = why
+	sh.cancel()
+	var none M
+	sh.machine = none
+	sh.log = tail{}
+	sh.owner.forget(sh)
+}
+
+// why is the reason of the loss.
+func (sh *shard[M]) why() error {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	return sh.lost
+}
+
+// await waits until the shard has loaded.
+func (sh *shard[M]) await(ctx context.Context, patience time.Duration) error {
+	select {
+	case <-sh.loaded:
+		return nil
+	default:
+	}
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-sh.loaded:
+		return nil
+	case <-sh.ctx.Done():
+		return sh.why()
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return fmt.Errorf("%w: partition %s", ErrLoading, sh.part.ID())
+}
+
+// call runs f and appends what it returns. Replies given in it are released by
+// what was appended. An error says that f did not run, or that all of the shard
+// is thrown away with what it did.
+func (sh *shard[M]) call(f func(m M, now time.Time) []Record) error {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.lost != nil {
+		return sh.lost
+	}
+	now := time.Now()
+	if err := sh.log.refuses(now); err != nil {
+		return fmt.Errorf("%w: partition %s takes no writes: %w", ErrUnavailable, sh.part.ID(), err)
+	}
+	return sh.step(f, now)
+}
+
+// step is one change of the machine. mu is held.
+func (sh *shard[M]) step(f func(m M, now time.Time) []Record, now time.Time) error {
+	err := sh.append(f(sh.machine, now), now)
+	for _, p := range sh.replies {
+		p.ticket = ticket{newest: sh.log.newest, at: now}
+		close(p.done)
+	}
+	clear(sh.replies)
+	sh.replies = sh.replies[:0]
+	if err != nil {
+		return err
+	}
+	if next := sh.machine.Next(); !next.IsZero() && (sh.alarm.IsZero() || next.Before(sh.alarm)) {
+		sh.wake()
+	}
+	return nil
+}
+
+func (sh *shard[M]) wake() {
+	select {
+	case sh.kick <- struct{}{}:
+	default:
+	}
+}
+
+// ticket is what a reply waits for.
+type ticket struct {
+	newest *entry // of the log when the reply was given; nil: it was empty
+	at     time.Time
+}
+
+// released waits until a promise was kept and may be told.
+func (sh *shard[M]) released(ctx context.Context, p *promise, atOnce bool, arrived time.Time) error {
+	select {
+	case <-p.done:
+	case <-sh.ctx.Done():
+		return sh.why()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the coordinator: %w", ctx.Err())
+	}
+	since := p.ticket.at
+	if atOnce {
+		since = arrived
+	}
+	appended := time.Time{}
+	if e := p.ticket.newest; e != nil {
+		if err := sh.durable(ctx, e); err != nil {
+			return err
+		}
+		appended = e.at
+	}
+	// An append that became durable proves that the log was ours when it was made.
+	if !appended.Before(since) {
+		return nil
+	}
+	if err := sh.part.Prove(ctx, since); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("wait for a proof of ownership: %w", ctx.Err())
+		}
+		return fmt.Errorf("%w: %w", ErrNotCoordinator, err)
+	}
+	return nil
+}
+
+// durable waits for an entry of the log (ans-1). If it failed, so has the shard.
+func (sh *shard[M]) durable(ctx context.Context, e *entry) error {
+	select {
+	case <-e.sent:
+	case <-sh.ctx.Done():
+		return sh.why()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the log: %w", ctx.Err())
+	}
+	err := e.commit.Wait(ctx)
+	if err == nil || ctx.Err() != nil && !e.commit.Resolved() {
+		return err
+	}
+	err = fmt.Errorf("%w: partition %s: %w", ErrNotCoordinator, sh.part.ID(), err)
+	sh.lose(err)
+	return err
+}
+
+// run is the shard's goroutine: it loads, and then does what no call does, the
+// ticks of time, appends that had to wait, compaction.
+func (sh *shard[M]) run() {
+	if err := sh.load(); err != nil {
+		sh.lose(fmt.Errorf("%w: %w", ErrNotCoordinator, err))
+		return
+	}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wait := sh.attend(time.Now())
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-sh.kick:
+		case <-sh.ctx.Done():
+			return
+		}
+	}
+}
+
+// attend does what is due and says how long until there is more.
+func (sh *shard[M]) attend(now time.Time) time.Duration {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if sh.lost != nil {
+		return time.Hour
+	}
+	if err := sh.flush(); err != nil {
+		return time.Hour // lost
+	}
+	wait := time.Hour
+	if len(sh.log.waiting) > 0 {
+		wait = retryAppend
+	} else {
+		sh.compactIfDue(now)
+	}
+	sh.alarm = time.Time{}
+	if next := sh.machine.Next(); !next.IsZero() {
+		if !now.Before(next) && sh.step(M.Tick, now) != nil {
+			return time.Hour
+		}
+		if next = sh.machine.Next(); !next.IsZero() {
+			sh.alarm = next
+			wait = min(wait, max(next.Sub(now), time.Millisecond))
+		}
+	}
+	return wait
+}
