@@ -272,17 +272,17 @@ func (s *Store) Close(ctx context.Context) error {
 		}
 		<-p.opening
 	}
-	idle := make(chan struct{})
-	go func() {
+	unlocked := make(chan error, 1)
+	go func() { // also when nobody waits any more: the directory is free then
 		s.wg.Wait()
-		close(idle)
+		unlocked <- s.lock.Close()
 	}()
 	select {
-	case <-idle:
-		errs = append(errs, s.lock.Close())
+	case err := <-unlocked:
+		errs = append(errs, err)
 	case <-ctx.Done():
-		// A sync hangs in the kernel. The lock stays until the process is gone,
-		// because the write may still land.
+		// A sync hangs in the kernel. The lock stays until it has ended or the
+		// process is gone, because the write may still land.
 		errs = append(errs, fmt.Errorf("close local store %s: a sync does not end: %w", s.cfg.Dir, ctx.Err()))
 	}
 	return errors.Join(errs...)

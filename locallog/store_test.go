@@ -230,3 +230,21 @@ func TestReadersOfATrimmedSegmentFinish(t *testing.T) {
 	}
 	rec.Release()
 }
+
+// Who closes in haste, as a killed process's remains do, must not keep the
+// directory from its successor once nothing is written any more.
+func TestAHastyCloseFreesTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 50 { // both cases of a select are ready, each must be met
+			s, err := locallog.New(locallog.Config{Dir: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = s.Close(over)
+			synctest.Wait()
+		}
+	})
+}

@@ -145,7 +145,7 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		{"an owner goes on after its fence", 1, deafToFences, nil, sim.Outcast, 4 * time.Second, "lost conflict realtime unread"},
 		{"an owner opens before the seal", 1, unsealed, nil, sim.Outcast, 4 * time.Second, "lost conflict realtime unread"},
 		{"a stale image proves ownership", 0, nil, func(m sharedlog.Meta, _ metadata.Incarnation) sharedlog.Meta { return believer{m} },
-			sim.Zombie, 4 * time.Second, "regress stale"},
+			sim.Zombie, 12 * time.Second, "regress stale"},
 		{"a move leaves a record behind", 0, nil, func(m sharedlog.Meta, _ metadata.Incarnation) sharedlog.Meta { return hasty{m} },
 			sim.Move, time.Second, "lost conflict realtime unread"},
 	}

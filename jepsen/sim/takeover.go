@@ -51,11 +51,10 @@ func (n *nemesis) zombie(e Event, v *node) {
 		return
 	}
 	n.note(e, v.name)
-	var resume func()
+	reach := both(n.c.net.Block([]string{v.name}, n.others(v)), n.c.net.Block(n.others(v), []string{v.name}))
+	resume := func() {}
 	if e.Kind == Zombie {
 		resume = n.stand(v, r)
-	} else {
-		resume = both(n.c.net.Block([]string{v.name}, n.others(v)), n.c.net.Block(n.others(v), []string{v.name}))
 	}
 	if n.until(replacing, func() bool { return n.c.step(inc, v) == isSealed }) {
 		n.effect(string(e.Kind) + " was replaced")
@@ -63,6 +62,8 @@ func (n *nemesis) zombie(e Event, v *node) {
 	n.lasts(min(e.For, 4*time.Second))
 	resume()
 	n.c.time.add("%s goes on", v.name)
+	n.lasts(time.Duration(e.Draw/8%200) * time.Millisecond) // clients may reach it before the news do
+	reach()
 }
 
 // beheaded kills an owner, and has the leader lost at a step of the takeover.
