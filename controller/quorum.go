@@ -69,9 +69,13 @@ func (q *quorum) run(ctx context.Context) {
 // repair takes all steps that the quorum needs now. The caller has the turn.
 func (q *quorum) repair(ctx context.Context) error {
 	for {
-		c, ok := q.survey(ctx).repair()
-		if !ok || ctx.Err() != nil {
-			return nil
+		m := q.survey(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // the term is over, the next leader looks again
+		}
+		c, ok := m.repair()
+		if !ok {
+			return m.stuck()
 		}
 		if err := q.apply(c); err != nil {
 			return err

@@ -109,33 +109,21 @@ func TestNodesWithoutAVoteComeAndGoWhileVotersChange(t *testing.T) {
 		c.broker(c.start(4, true))
 		asker := c.start(5, false)
 		stop := c.load(asker)
-		steps := []func(){
-			func() {
-				if err := asker.AddVoter(c.context(), 4, controller.DirectoryID{}); err != nil {
-					t.Error(err)
-				}
-			},
-			func() {
-				if err := asker.RemoveVoter(c.context(), 1, controller.DirectoryID{}); err != nil {
-					t.Error(err)
-				}
-			},
-			func() { // 2, 3, 4 vote; 3 comes back on an empty disk
-				c.crash(c.nodes[3])
-				wipe(3)
-				c.broker(c.start(3, true))
-				c.votes(2, 3, 4)
-			},
-			func() {
-				if err := asker.TransferLeadership(c.context(), -1); err != nil {
-					t.Error(err)
-				}
-			},
+		steps := []func() error{
+			func() error { return asker.AddVoter(c.context(), 4, controller.DirectoryID{}) },
+			func() error { return asker.RemoveVoter(c.context(), 1, controller.DirectoryID{}) },
+			func() error { return nil }, // node 3 is given another vote, see below
+			func() error { return asker.TransferLeadership(c.context(), -1) },
 		}
 		const each = 6
 		for i, step := range steps {
-			changed := make(chan struct{})
-			go func() { defer close(changed); step() }()
+			if i == 2 { // 2, 3, 4 vote; 3 comes back on an empty disk
+				c.crash(c.nodes[3])
+				wipe(3)
+				c.broker(c.start(3, true))
+			}
+			changed := make(chan error, 1)
+			go func() { changed <- step() }()
 			for j := range each {
 				c.broker(c.start(100+i*each+j, false))
 				if j%2 == 0 { // the older ones leave, some in order and some not
@@ -148,7 +136,12 @@ func TestNodesWithoutAVoteComeAndGoWhileVotersChange(t *testing.T) {
 					}
 				}
 			}
-			<-changed
+			if err := <-changed; err != nil {
+				t.Errorf("step %d: %v", i, err)
+			}
+			if i >= 1 {
+				c.votes(2, 3, 4)
+			}
 		}
 		stop()
 		c.votes(2, 3, 4)

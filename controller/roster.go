@@ -140,6 +140,21 @@ func (m roster) replace(s raft.Server, f finding) (quorumChange, bool) {
 	return quorumChange{addNonvoter, f.id, raftAddress(f.id, f.address), "the voter came back with another directory"}, true
 }
 
+// stuck says what an operator must do before a voter that came back with
+// another directory can have its vote.
+func (m roster) stuck() error {
+	for _, s := range m.servers {
+		f := m.found[nodeID(s.ID)]
+		if s.Suffrage != raft.Voter || f.err != nil || f.id == s.ID {
+			continue
+		}
+		if err := m.joinable(f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // joinable says why a server cannot become a member.
 func (m roster) joinable(f finding) error {
 	switch {

@@ -216,4 +216,3 @@ func auditStore(cmd *cobra.Command, v *storeVerify, store string, accept bool) e
 	cmd.Printf("generation %d of cluster %s may delete objects: %d records read, %d findings\n", out.Generation, out.Cluster, out.Records, found)
 	return nil
 }
-
