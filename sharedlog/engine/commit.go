@@ -18,12 +18,22 @@ import (
 // later command has applied (cmd-1): whether it took effect is in the image.
 var errUnsettled = errors.New("reply was lost")
 
+// outageAfter is how long a command waits before that is an outage of the
+// metadata and not the election of a leader.
+const outageAfter = 5 * time.Second
+
 // submit sends an own command and returns only when its outcome can no longer
 // change. A rejection comes back as an error that wraps *metadata.Error.
 func (e *Engine) submit(ctx context.Context, cmd *metadatapb.Command) error {
 	// Named here so that nobody can take it for a later incarnation's of this
 	// broker: a trim that reached another WAL would lose records.
 	cmd.From = e.cfg.Incarnation.Proto()
+	long := time.AfterFunc(outageAfter, func() { e.outage(+1) })
+	defer func() {
+		if !long.Stop() {
+			e.outage(-1)
+		}
+	}()
 	res, err := e.cfg.Meta.SubmitOwn(ctx, cmd)
 	if err == nil && res.Err != nil && res.Err.Code == metadata.ErrStaleCommand {
 		return errUnsettled // overtaken: it did not and never will apply

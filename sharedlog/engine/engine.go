@@ -33,6 +33,7 @@ type Engine struct {
 
 	proof   proof
 	full    atomic.Bool   // unpacked WAL at its bound: push back
+	late    atomic.Int32  // commands that have waited long for the metadata
 	counter atomic.Uint64 // of our objects' names
 
 	// ledger holds a token while a command that moves committed ends is planned
@@ -248,7 +249,7 @@ func (e *Engine) onDurable(seq uint64, slot *wal.Slot) {
 	first := len(e.unpacked) == 0
 	e.unpacked = append(e.unpacked, slot)
 	e.bytes += n
-	e.full.Store(len(e.unpacked) >= e.cfg.MaxSlots || e.bytes >= e.cfg.MaxUnpacked)
+	e.boundLocked()
 	due := first || e.dueLocked()
 	e.mu.Unlock()
 	if due {
@@ -259,6 +260,31 @@ func (e *Engine) onDurable(seq uint64, slot *wal.Slot) {
 			s.confirmTo(index.Chunks[i].End)
 		}
 	}
+}
+
+// outageFactor is by how much the bounds on unpacked WAL are raised while the
+// metadata takes no commands. They keep takeovers short, of which there are none
+// without a quorum, and 64 times is enough for ten minutes at full load.
+const outageFactor = 64
+
+// boundLocked notes whether unpacked WAL is at its bound.
+func (e *Engine) boundLocked() {
+	slots, bytes := e.cfg.MaxSlots, e.cfg.MaxUnpacked
+	if e.late.Load() > 0 {
+		slots, bytes = slots*outageFactor, bytes*outageFactor
+	}
+	e.full.Store(len(e.unpacked) >= slots || e.bytes >= bytes)
+}
+
+// outage counts commands that wait for the metadata for longer than a takeover of
+// its leader should take.
+func (e *Engine) outage(n int32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := e.late.Add(n); n > 0 && now == 1 {
+		e.cfg.Logger.Warn("the metadata takes no commands: unpacked WAL may grow beyond its bound", "broker", e.cfg.Incarnation.String())
+	}
+	e.boundLocked()
 }
 
 // dueLocked says whether packing should start now, age aside.

@@ -32,7 +32,7 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 	e.trim = done[n-1].Seq() + 1
 	e.packed = append(e.packed, done...)
 	e.since = time.Now()
-	e.full.Store(len(e.unpacked) >= e.cfg.MaxSlots || e.bytes >= e.cfg.MaxUnpacked)
+	e.boundLocked()
 	e.mu.Unlock()
 
 	// Also those that an earlier round committed, whose reply was lost.

@@ -1,0 +1,72 @@
+package sharedlog_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ponor/metadata"
+	"ponor/metadata/metadatapb"
+	"ponor/sharedlog"
+	"ponor/sharedlog/sharedlogtest"
+)
+
+// mutedQuorum takes no commands until it is heard again.
+type mutedQuorum struct {
+	sharedlog.Meta
+	heard chan struct{}
+}
+
+func (m *mutedQuorum) SubmitOwn(ctx context.Context, cmd *metadatapb.Command) (metadata.Result, error) {
+	select {
+	case <-m.heard:
+		return m.Meta.SubmitOwn(ctx, cmd)
+	case <-ctx.Done():
+		return metadata.Result{}, ctx.Err()
+	}
+}
+
+// Nothing can be packed while the metadata has no quorum. Appends go on all the
+// same: the bound on unpacked WAL keeps takeovers short, and there are none. It
+// holds again afterwards.
+func TestAppendsOutlastAMetadataOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		const bound = 8
+		quorum := &mutedQuorum{heard: make(chan struct{})}
+		n, err := sharedlogtest.StartAs(f.c, f.b, f.c.Register(1), func(c *sharedlog.Config) {
+			quorum.Meta, c.Meta = c.Meta, quorum
+			c.MaxSlots = bound
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Crash()
+		l := f.open(n, f.topic(1, n)[0])
+		var want [][]byte
+		add := func() {
+			want = append(want, f.fill(l, 1, 100)...)
+		}
+		for range bound - 1 {
+			add()
+		}
+		time.Sleep(time.Minute)
+		for range 10 * bound {
+			add()
+		}
+		if got := n.Stats().UnpackedSlots; got < 10*bound {
+			t.Errorf("%d unpacked slots: something was packed without a quorum", got)
+		}
+		close(quorum.heard)
+		synctest.Wait()
+		for range 2 * bound {
+			add()
+			synctest.Wait()
+		}
+		if got := n.Stats().UnpackedSlots; got > bound {
+			t.Errorf("%d unpacked slots after the outage, the bound is %d", got, bound)
+		}
+		f.holds(l, want)
+	})
+}
