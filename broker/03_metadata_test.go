@@ -277,30 +277,6 @@ func TestDescribeTopicPartitions(t *testing.T) {
 	isCode(t, "bad cursor", describe(2, bad, "a").Topics[0].ErrorCode, kerr.InvalidRequest)
 }
 
-func TestFindCoordinator(t *testing.T) {
-	cl := newCluster(t).dial()
-	for v := int16(0); v <= 6; v++ {
-		for kind, want := range map[int8]*kerr.Error{0: kerr.UnsupportedVersion, 1: kerr.UnsupportedVersion, 2: kerr.UnsupportedVersion, 9: kerr.InvalidRequest} {
-			req := kmsg.NewPtrFindCoordinatorRequest()
-			req.CoordinatorKey, req.CoordinatorKeys, req.CoordinatorType = "g", []string{"g", "h"}, kind
-			resp := ask[*kmsg.FindCoordinatorResponse](cl, v, req)
-			if v == 0 {
-				isCode(t, "v0", resp.ErrorCode, kerr.UnsupportedVersion) // groups only
-				continue
-			}
-			if v < 4 {
-				isCode(t, "old", resp.ErrorCode, want)
-				is(t, "has a message", resp.ErrorMessage != nil, true)
-				continue
-			}
-			is(t, "keys", len(resp.Coordinators), 2)
-			isCode(t, "new", resp.Coordinators[1].ErrorCode, want)
-			is(t, "key", resp.Coordinators[1].Key, "h")
-			is(t, "node", resp.Coordinators[1].NodeID, -1)
-		}
-	}
-}
-
 func TestInitProducerID(t *testing.T) {
 	c := newCluster(t)
 	cl := c.dial()

@@ -65,6 +65,14 @@ func (b *Broker) brokerConfig(img *metadata.Image, name string) setting {
 	return settle(def, values)
 }
 
+// intConfig is a whole number among this broker's configs.
+func (b *Broker) intConfig(img *metadata.Image, name string, def int) int {
+	if n, err := strconv.Atoi(b.brokerConfig(img, name).value); err == nil {
+		return n
+	}
+	return def
+}
+
 // static is a config that this node was started with.
 func (b *Broker) static(name string) (string, bool) {
 	if v, ok := b.cfg.BrokerConfigs[name]; ok {

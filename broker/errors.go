@@ -9,6 +9,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/controller"
+	"ponor/coordinator"
 	"ponor/metadata"
 	"ponor/partition"
 )
@@ -39,6 +40,11 @@ var codes = []struct {
 	err  error
 	code *kerr.Error
 }{
+	// First, for they come with the reasons below.
+	{coordinator.ErrNotCoordinator, kerr.NotCoordinator},
+	{coordinator.ErrLoading, kerr.CoordinatorLoadInProgress},
+	{coordinator.ErrUnavailable, kerr.CoordinatorNotAvailable},
+
 	// What is not (or no longer) led from here has an owner elsewhere: the client
 	// asks Metadata and retries there.
 	{partition.ErrNotLeader, kerr.NotLeaderForPartition},
