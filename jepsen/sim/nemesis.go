@@ -86,7 +86,7 @@ func (n *nemesis) victim(e Event) *node {
 			continue
 		}
 		up = append(up, x)
-		if x.owns(mainTopic) {
+		if x.owns() {
 			owners = append(owners, x)
 		}
 	}
@@ -99,14 +99,14 @@ func (n *nemesis) victim(e Event) *node {
 	return up[e.Draw%uint64(len(up))]
 }
 
-// owns says if the node's present incarnation has a partition of a topic.
-func (n *node) owns(topic string) bool {
+// owns says if the node's present incarnation has a partition of the main topic.
+func (n *node) owns() bool {
 	r := n.current()
 	if r == nil {
 		return false
 	}
 	for p := range r.Controller().Image().Owned(r.Controller().Incarnation()) {
-		if p.TopicName == topic {
+		if p.TopicName == mainTopic {
 			return true
 		}
 	}

@@ -188,12 +188,12 @@ func (n *nemesis) guest(e Event) {
 	if joined { // balance alone gives it some only after two quiet seconds
 		_ = n.op.move(TP{Topic: mainTopic, Partition: int32(e.Draw % mainPartitions)}, g)
 	}
-	if n.until(e.For, func() bool { return g.owns(mainTopic) }) {
+	if n.until(e.For, func() bool { return g.owns() }) {
 		n.effect("guest owned partitions")
 	}
 	n.lasts(e.For)
 	_ = n.setState(g, true, false)
-	if n.until(5*time.Second, func() bool { return !g.owns(mainTopic) }) && joined {
+	if n.until(5*time.Second, func() bool { return !g.owns() }) && joined {
 		n.effect("guest left drained")
 	}
 	g.setAway(true)

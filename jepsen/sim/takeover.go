@@ -69,7 +69,7 @@ func (n *nemesis) zombie(e Event, v *node) {
 // beheaded kills an owner, and has the leader lost at a step of the takeover.
 func (n *nemesis) beheaded(e Event, v *node) {
 	for _, x := range n.c.members() { // somebody else than the leader, if possible
-		if v == n.c.leader() && x.owns(mainTopic) {
+		if v == n.c.leader() && x.owns() {
 			v = x
 		}
 	}
