@@ -95,12 +95,6 @@ func unsealed(l *liar, ctx context.Context, key string, body objstore.Body) erro
 	return l.Bucket.PutNew(ctx, key, body)
 }
 
-// believer takes its own image for the quorum's answer.
-type believer struct{ sharedlog.Meta }
-
-// Barrier asks nobody.
-func (b believer) Barrier(context.Context) (*metadata.Image, error) { return b.Image(), nil }
-
 // hasty gives partitions away without their last records, as one would that
 // does not freeze them first.
 type hasty struct{ sharedlog.Meta }
@@ -144,8 +138,6 @@ func TestPlantedBugsAreFound(t *testing.T) {
 		{"fences are overwritten", 1, overwrites, nil, sim.CutOff, 6 * time.Second, "lost conflict realtime unread"},
 		{"an owner goes on after its fence", 1, deafToFences, nil, sim.Outcast, 4 * time.Second, "lost conflict realtime unread"},
 		{"an owner opens before the seal", 1, unsealed, nil, sim.Outcast, 4 * time.Second, "lost conflict realtime unread"},
-		{"a stale image proves ownership", 0, nil, func(m sharedlog.Meta, _ metadata.Incarnation) sharedlog.Meta { return believer{m} },
-			sim.Zombie, 12 * time.Second, "regress stale"},
 		{"a move leaves a record behind", 0, nil, func(m sharedlog.Meta, _ metadata.Incarnation) sharedlog.Meta { return hasty{m} },
 			sim.Move, time.Second, "lost conflict realtime unread"},
 	}
