@@ -152,3 +152,24 @@ func TestProducerIDsAreUniqueAndOutliveTheQuorum(t *testing.T) {
 		take(lonely, 10_000)
 	})
 }
+
+// cmd-1: a part of the process that still works for an incarnation that has
+// ended does not speak for the next one.
+func TestOwnCommandOfAnIncarnationThatHasEndedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.voters(1)
+		n := c.nodes[1]
+		inc := c.broker(n)
+		old := noop()
+		old.From = metadata.Incarnation{Broker: inc.Broker, Epoch: inc.Epoch + 1}.Proto()
+		if _, err := n.SubmitOwn(c.context(), old); !errors.Is(err, controller.ErrNotSubmitted) {
+			t.Errorf("a command of another incarnation: %v, want ErrNotSubmitted", err)
+		}
+		own := noop()
+		own.From = inc.Proto()
+		if r, err := n.SubmitOwn(c.context(), own); err != nil || r.Err != nil {
+			t.Errorf("a command of ours: %v, %v", err, r.Err)
+		}
+	})
+}

@@ -1,0 +1,58 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"ponor/metadata"
+	"ponor/metadata/metadatapb"
+)
+
+// clusterImage is a cluster of one broker that lives, at index 2.
+func clusterImage(t *testing.T) (img *metadata.Image, inc metadata.Incarnation) {
+	t.Helper()
+	img = metadata.Empty()
+	for _, c := range []*metadatapb.Command{
+		{Body: &metadatapb.Command_InitCluster{InitCluster: &metadatapb.InitCluster{ClusterId: "AAAAAAAAAAAAAAAAAAAAAA", Generation: 1}}},
+		{Body: &metadatapb.Command_RegisterBroker{RegisterBroker: &metadatapb.RegisterBroker{Broker: 1, Nonce: make([]byte, metadata.NonceBytes)}}},
+	} {
+		next, results := metadata.Apply(img, img.Index()+1, metadata.NewEntry(c))
+		if results[0].Err != nil {
+			t.Fatal(results[0].Err)
+		}
+		img, inc = next, results[0].Incarnation
+	}
+	return img, inc
+}
+
+// epoch-1: the image of a process never goes back.
+func TestAnOlderSnapshotIsNotInstalled(t *testing.T) {
+	old, _ := clusterImage(t)
+	img, _ := metadata.Apply(old, old.Index()+1, metadata.NewEntry(&metadatapb.Command{Body: &metadatapb.Command_Noop{Noop: &metadatapb.Noop{}}}))
+	s := newImages(1 << 20)
+	for _, next := range []*metadata.Image{img, old} {
+		if err := s.install(next); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.image().Index(); got != img.Index() {
+		t.Errorf("the image went back from index %d to %d", img.Index(), got)
+	}
+}
+
+// seal-4: a leader that begins, or was paused, heard nobody, which says nothing
+// about them.
+func TestNobodyIsJudgedByATimerOfBeforeARestart(t *testing.T) {
+	img, inc := clusterImage(t)
+	s := newSessions()
+	s.touch(inc, nil, Stats{}, img.Index())
+	s.mu.byBroker[inc.Broker].last = time.Now().Add(-time.Hour)
+	cfg := Config{SessionTimeout: time.Second, StuckTimeout: time.Second}
+	if list := s.expired(img, time.Now(), cfg, time.Time{}); len(list) != 1 {
+		t.Fatalf("expired %v, want the silent broker", list)
+	}
+	s.restart(img)
+	if list := s.expired(img, time.Now(), cfg, time.Time{}); len(list) != 0 {
+		t.Errorf("expired %v right after a restart", list)
+	}
+}
