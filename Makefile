@@ -7,7 +7,7 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz powerloss bench bench-cluster bench-scale bench-kafka clients clients-s3 mutants proto sim clean
+.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-kafka clients clients-s3 mutants proto sim clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ mutants: ## Break each rule of the shared log and see its test fail, in about 15
 
 sim: ## Simulate a cluster under faults on virtual time: SEEDS (50) from SEED (1)
 	$(GO) test -tags synctests ./jepsen/sim -run TestSeeds -v -timeout 0 -sim.seeds $(SEEDS) -sim.seed $(SEED)
+
+outage: ## Serve for DURATION (10m) without a metadata quorum, at RATE (10000) records of 1 KiB a second
+	$(GO) test -count=1 -v -timeout 60m ./internal/systest -run TestServiceThroughAMetadataOutage -outage $(or $(DURATION),10m) -outage.rate $(or $(RATE),10000)
 
 powerloss: SEEDS = 5000
 powerloss: SHELL = bash

@@ -90,9 +90,10 @@ func freePorts(t testing.TB, n int) []int {
 
 // Options shape a Cluster.
 type Options struct {
-	Nodes int    // default 3, all of them voters
-	Store string // default what SYSTEST_STORE says, else a directory below the test's
-	Extra []string
+	Nodes   int    // default 3, all of them voters
+	Brokers int    // and so many that are brokers only
+	Store   string // default what SYSTEST_STORE says, else a directory below the test's
+	Extra   []string
 }
 
 // defaultStore is the URL in SYSTEST_STORE, with a name of the cluster's own in
@@ -106,7 +107,7 @@ func defaultStore(dir string) string {
 	return strings.ReplaceAll(url, "%s", name)
 }
 
-// Start runs a cluster of n voters and waits until clients can use all of it.
+// Start runs a cluster and waits until clients can use all of it.
 func Start(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	if opts.Nodes == 0 {
@@ -116,16 +117,22 @@ func Start(t testing.TB, opts Options) *Cluster {
 	if opts.Store == "" {
 		opts.Store = defaultStore(c.Dir)
 	}
-	ports := freePorts(t, 2*opts.Nodes)
+	all := opts.Nodes + opts.Brokers
+	ports := freePorts(t, all+opts.Nodes)
 	var join []string
 	for i := range opts.Nodes {
-		join = append(join, fmt.Sprintf("127.0.0.1:%d", ports[opts.Nodes+i]))
+		join = append(join, fmt.Sprintf("127.0.0.1:%d", ports[all+i]))
 	}
-	for i := range opts.Nodes {
+	for i := range all {
 		n := &Node{ID: i + 1, Address: fmt.Sprintf("127.0.0.1:%d", ports[i]), Log: filepath.Join(c.Dir, fmt.Sprintf("node%d.log", i+1)), cluster: c}
-		n.Args = append([]string{"start", "--node-id", fmt.Sprint(n.ID), "--listen", n.Address, "--controller-listen", join[i],
+		n.Args = append([]string{"start", "--node-id", fmt.Sprint(n.ID), "--listen", n.Address,
 			"--join", strings.Join(join, ","), "--store", opts.Store, "--data-dir", filepath.Join(c.Dir, fmt.Sprint(n.ID)),
 			"--zone", fmt.Sprintf("zone-%d", i+1)}, opts.Extra...)
+		if i < opts.Nodes {
+			n.Args = append(n.Args, "--controller-listen", join[i])
+		} else {
+			n.Args = append(n.Args, "--roles", "broker")
+		}
 		c.Nodes = append(c.Nodes, n)
 	}
 	t.Cleanup(func() {
@@ -139,7 +146,7 @@ func Start(t testing.TB, opts Options) *Cluster {
 	for _, n := range c.Nodes {
 		n.Start()
 	}
-	c.WaitReady(opts.Nodes)
+	c.WaitReady(all)
 	return c
 }
 
