@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"ponor/commitlog"
@@ -93,7 +94,7 @@ func (sh *shard[M]) appendBatch(batch []byte, now time.Time) error {
 func (sh *shard[M]) send(e *entry) (bool, error) {
 	at := time.Now()
 	// The topic's limits are for clients; a coordinator's records must not fail.
-	c, err := partition.Check(e.batch, metadata.TopicSettings{MaxMessageBytes: len(e.batch)},
+	c, err := partition.Check(e.batch, metadata.TopicSettings{MaxMessageBytes: len(e.batch), TimestampBeforeMaxMs: math.MaxInt64, TimestampAfterMaxMs: math.MaxInt64},
 		partition.AppendOptions{Now: at, Origin: partition.FromCoordinator})
 	var a partition.Appended
 	if err == nil {

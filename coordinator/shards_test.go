@@ -1,0 +1,310 @@
+package coordinator_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ponor/commitlog/memlog"
+	"ponor/coordinator"
+	"ponor/partition"
+)
+
+func TestStateIsThereAfterAReopen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{Latency: time.Millisecond})
+		r.open()
+		for _, kv := range [][2]string{{"a", "1"}, {"b", "2"}, {"a", "3"}, {"b", ""}, {"c", "4"}} {
+			if err := r.set(kv[0], kv[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := map[string]string{"a": "3", "c": "4"}
+		for range 3 {
+			if got := r.state(); !maps.Equal(got, want) {
+				t.Fatalf("state is %v, want %v", got, want)
+			}
+			r.close()
+			r.open()
+		}
+	})
+}
+
+// ans-1: what a call did, what it saw, and what it answered to others waits.
+func TestNothingIsAnsweredBeforeItIsDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{})
+		r.open()
+		if err := r.set("a", "0"); err != nil {
+			t.Fatal(err)
+		}
+		parked := later(func() error { _, err := r.wait(t.Context(), "a"); return err })
+		other := later(func() error { _, err := r.wait(t.Context(), "b"); return err })
+		pending(t, "a call that waits for others", parked)
+		r.store.Hold()
+		set := later(func() error { return r.set("a", "1") })
+		pending(t, "a call that changed something", set)
+		get := later(func() error { _, err := r.get("a"); return err })
+		pending(t, "a call that saw what is not durable", get)
+		pending(t, "a call that was answered by what is not durable", parked)
+		r.store.Release()
+		ended(t, "set", set, nil)
+		ended(t, "get", get, nil)
+		ended(t, "wait", parked, nil)
+		pending(t, "a call that nobody has answered", other)
+		r.close()
+		ended(t, "wait", other, coordinator.ErrNotCoordinator)
+	})
+}
+
+func TestAnAnswerThatComesOfATickWaitsToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{})
+		r.open()
+		err := r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, now time.Time) []coordinator.Record {
+			m.ends["a"] = now.Add(time.Minute)
+			return m.set("a", "1")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		parked := later(func() error { _, err := r.wait(t.Context(), "a"); return err })
+		time.Sleep(time.Minute - time.Millisecond)
+		pending(t, "before its time", parked)
+		r.store.Hold()
+		time.Sleep(time.Second)
+		pending(t, "before the tick is durable", parked)
+		r.store.Release()
+		ended(t, "wait", parked, nil)
+		if got := r.state(); len(got) != 0 {
+			t.Fatalf("state is %v after its end", got)
+		}
+		r.close()
+		r.open()
+		if got := r.state(); len(got) != 0 {
+			t.Fatalf("state is %v after its end and a reload", got)
+		}
+	})
+}
+
+// ans-2: who cannot prove that it is the owner answers nothing. A write proves it.
+func TestWithoutProofNothingIsAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{Latency: time.Millisecond})
+		r.open()
+		parked := later(func() error { _, err := r.wait(t.Context(), "x"); return err })
+		synctest.Wait()
+		if err := r.set("a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		if n := r.proofs(); n > 0 {
+			t.Errorf("%d proofs beside a write, which is one", n)
+		}
+		r.setProof(errors.New("cut off"))
+		if _, err := r.get("a"); !errors.Is(err, coordinator.ErrNotCoordinator) {
+			t.Errorf("get without a proof: %v", err)
+		}
+		// Answered by a call that writes nothing.
+		_ = r.shards.Do(t.Context(), "x", time.Now(), func(m *machine, _ time.Time) []coordinator.Record {
+			m.set("x", "not written")
+			return nil
+		})
+		ended(t, "parked call without a proof", parked, coordinator.ErrNotCoordinator)
+		if err := r.set("a", "2"); err != nil {
+			t.Errorf("a write needs no other proof: %v", err)
+		}
+		r.setProof(nil)
+		if v, err := r.get("a"); v != "2" || err != nil {
+			t.Errorf("get with a proof again: %q, %v", v, err)
+		}
+	})
+}
+
+// A failed commit throws the state away, with everyone who waits.
+func TestAfterAFailedCommitNobodyIsAnswered(t *testing.T) {
+	for _, landed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, memlog.Config{LandFailed: landed})
+			r.open()
+			if err := r.set("a", "0"); err != nil {
+				t.Fatal(err)
+			}
+			parked := later(func() error { _, err := r.wait(t.Context(), "a"); return err })
+			other := later(func() error { _, err := r.wait(t.Context(), "b"); return err })
+			synctest.Wait()
+			r.store.Hold()
+			set := later(func() error { return r.set("a", "1") })
+			pending(t, "set", set)
+			get := later(func() error { _, err := r.get("a"); return err })
+			synctest.Wait()
+			r.store.Fail(errors.New("disk is gone"))
+			r.store.Release()
+			for name, done := range map[string]<-chan error{"set": set, "get": get, "answered": parked, "parked": other} {
+				ended(t, name, done, coordinator.ErrNotCoordinator)
+			}
+			if _, err := r.get("a"); !errors.Is(err, coordinator.ErrNotCoordinator) {
+				t.Fatalf("get of a shard that is lost: %v", err)
+			}
+			r.store.Fail(nil)
+			r.close()
+			r.open()
+			want := map[bool]string{false: "0", true: "1"}[landed]
+			if v, err := r.get("a"); v != want || err != nil {
+				t.Fatalf("after the failure: %q, %v, want %q", v, err, want)
+			}
+		})
+	}
+}
+
+func TestCallsOfACallerThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{})
+		r.open()
+		ctx, cancel := context.WithCancel(t.Context())
+		parked := later(func() error { _, err := r.wait(ctx, "a"); return err })
+		synctest.Wait()
+		cancel()
+		ended(t, "wait", parked, context.Canceled)
+		if err := r.set("a", "1"); err != nil { // replies to nobody
+			t.Fatal(err)
+		}
+	})
+}
+
+// The log may have no room for a while; the order of records stays.
+func TestRecordsWaitForRoomInTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{Budget: 300, Latency: time.Millisecond})
+		r.open()
+		r.store.Hold()
+		var calls []<-chan error
+		value := func(i int) string { return strings.Repeat("x", i+1) }
+		for i := range 20 {
+			calls = append(calls, later(func() error { return r.set("a", value(i)) }))
+			synctest.Wait() // one after another
+		}
+		pending(t, "the last call", calls[19])
+		r.store.Release()
+		for _, c := range calls {
+			ended(t, "set", c, nil)
+		}
+		r.close()
+		r.open()
+		if v, err := r.get("a"); v != value(19) || err != nil {
+			t.Fatalf("after a reload: %q, %v", v, err)
+		}
+	})
+}
+
+func TestCallsAreRefusedWhileTheLogTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{Budget: 100})
+		r.open()
+		r.store.Hold()
+		var calls []<-chan error
+		for range 3 {
+			calls = append(calls, later(func() error { return r.set("a", "1") }))
+		}
+		time.Sleep(3 * time.Second)
+		if err := r.set("a", "2"); !errors.Is(err, coordinator.ErrUnavailable) {
+			t.Fatalf("set: %v", err)
+		}
+		r.store.Release()
+		for _, c := range calls {
+			ended(t, "set", c, nil)
+		}
+		if err := r.set("a", "2"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestARecordThatIsTooLargeChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{Latency: time.Millisecond})
+		r.open()
+		if err := r.set("a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		parked := later(func() error { _, err := r.wait(t.Context(), "b"); return err })
+		synctest.Wait()
+		err := r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, _ time.Time) []coordinator.Record {
+			return append(m.set("a", "2"), m.set("b", strings.Repeat("x", 5<<20))...)
+		})
+		if !errors.Is(err, coordinator.ErrTooLarge) {
+			t.Fatalf("set: %v", err)
+		}
+		ended(t, "who waits", parked, coordinator.ErrNotCoordinator)
+		if got, want := r.state(), map[string]string{"a": "1"}; !maps.Equal(got, want) {
+			t.Fatalf("state is %v, want %v", got, want)
+		}
+		// Many records that are too large together are several batches.
+		err = r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, _ time.Time) (out []coordinator.Record) {
+			for _, k := range []string{"a", "b", "c"} {
+				out = append(out, m.set(k, strings.Repeat(k, 3<<20))...)
+			}
+			return out
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := r.state()
+		r.close()
+		r.open()
+		if got := r.state(); len(got) != 3 || !maps.Equal(got, want) {
+			t.Fatal("state is another after a reload")
+		}
+	})
+}
+
+func TestALogThatMakesNoSenseIsNotServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{})
+		r.open()
+		if err := r.set("poison", "1"); err != nil {
+			t.Fatal(err)
+		}
+		r.close()
+		r.open()
+		if err := r.set("a", "1"); !errors.Is(err, coordinator.ErrNotCoordinator) {
+			t.Fatalf("set: %v", err)
+		}
+	})
+}
+
+func TestOtherPartitionsAreNoShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{})
+		if err := r.set("a", "1"); !errors.Is(err, coordinator.ErrNotCoordinator) {
+			t.Fatalf("set elsewhere: %v", err)
+		}
+		r.id.Topic = "clients"
+		r.open()
+		if err := r.set("a", "1"); !errors.Is(err, coordinator.ErrNotCoordinator) {
+			t.Fatalf("set on a partition of another topic: %v", err)
+		}
+	})
+}
+
+func TestErrorsOfPartitionsThatAreNotHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct{ err, want error }{
+			{errors.Join(partition.ErrNotLeader, partition.ErrOpening), coordinator.ErrLoading},
+			{partition.ErrNotLeader, coordinator.ErrNotCoordinator},
+			{partition.ErrUnknown, coordinator.ErrUnavailable},
+		} {
+			r := newRig(t, memlog.Config{}, func(cfg *coordinator.Config[*machine]) { cfg.Partitions = absent{c.err} })
+			if err := r.set("a", "1"); !errors.Is(err, c.want) {
+				t.Errorf("with %v: %v", c.err, err)
+			}
+		}
+		r := newRig(t, memlog.Config{}, func(cfg *coordinator.Config[*machine]) { cfg.Topic = "not made" })
+		if err := r.set("a", "1"); !errors.Is(err, coordinator.ErrUnavailable) {
+			t.Errorf("without a topic: %v", err)
+		}
+	})
+}
