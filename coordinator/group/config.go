@@ -37,6 +37,9 @@ type Config struct {
 	// topic takes by default. A group whose members say more than that cannot be kept and
 	// gets no generation.
 	MaxRecordBytes int
+	// Exists says whether the topic of that name has that id in the newest metadata
+	// of this node; a zero id stands for any. Default: all exist.
+	Exists func(topic string, id [16]byte) bool
 	// NewID makes the part of a member id that nobody can guess; default is a
 	// random UUID.
 	NewID func() string
@@ -63,6 +66,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.MaxRecordBytes == 0 {
 		c.MaxRecordBytes = 1<<20 - 1<<10
+	}
+	if c.Exists == nil {
+		c.Exists = func(string, [16]byte) bool { return true }
 	}
 	if c.NewID == nil {
 		c.NewID = randomUUID

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/coordinator"
 )
@@ -42,3 +43,21 @@ func (c *consumerGroup) tombstones(records []coordinator.Record) []coordinator.R
 func (c *consumerGroup) loaded(time.Time) {}
 func (c *consumerGroup) next() time.Time  { return time.Time{} }
 func (c *consumerGroup) tick(time.Time)   {}
+
+// joinConsumer, syncConsumer, heartbeatConsumer and leaveConsumer serve members
+// that use the classic protocol in a consumer group.
+func (m *Machine) joinConsumer(_ time.Time, _ *Group, _ *consumerGroup, j join) {
+	j.fail(j.req.MemberID, kerr.InconsistentGroupProtocol)
+}
+
+func (m *Machine) syncConsumer(_ time.Time, _ *Group, _ *consumerGroup, _ *kmsg.SyncGroupRequest, reply func(*kmsg.SyncGroupResponse)) {
+	reply(failedSync(kerr.UnknownMemberID))
+}
+
+func (m *Machine) heartbeatConsumer(time.Time, *Group, *consumerGroup, *kmsg.HeartbeatRequest) *kerr.Error {
+	return kerr.UnknownMemberID
+}
+
+func (m *Machine) leaveConsumer(time.Time, *Group, *consumerGroup, kmsg.LeaveGroupRequestMember) *kerr.Error {
+	return kerr.UnknownMemberID
+}

@@ -18,6 +18,8 @@ type Machine struct {
 	// look has still to see.
 	clean time.Time
 	left  []string
+	// look for offsets of topics that are deleted, at the next Tick.
+	look bool
 }
 
 var _ coordinator.Machine = (*Machine)(nil)
@@ -69,15 +71,18 @@ func (m *Machine) Loaded(now time.Time) {
 		g.members.loaded(now)
 		m.wakeBy(g, g.members.next())
 	}
-	m.clean = now.Add(m.cfg.OffsetsRetentionCheck)
+	m.clean, m.look = now.Add(m.cfg.OffsetsRetentionCheck), true
 }
 
 // Next is when Tick shall be called, at the latest; zero is never.
 func (m *Machine) Next() time.Time {
-	next := m.clean
 	if len(m.groups) == 0 {
-		next = time.Time{}
+		return time.Time{}
 	}
+	if m.look {
+		return time.Unix(0, 0) // at once
+	}
+	next := m.clean
 	if g := m.timers.first(); g != nil {
 		next = earlier(next, g.wake)
 	}
@@ -90,6 +95,7 @@ func (m *Machine) Tick(now time.Time) []coordinator.Record {
 	for g := m.timers.first(); g != nil && !g.wake.After(now); g = m.timers.first() {
 		g.members.tick(now)
 		m.timers.set(g, g.members.next())
+		m.dropIfUnused(g)
 	}
 	m.expire(now)
 	return m.take()

@@ -1,0 +1,218 @@
+package group
+
+import (
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ponor/coordinator"
+)
+
+// unknownMember is the member id of who has none.
+const unknownMember = ""
+
+// join is one JoinGroup on its way through a classic group.
+type join struct {
+	caller Caller
+	req    *kmsg.JoinGroupRequest
+	reply  func(*kmsg.JoinGroupResponse)
+}
+
+// fail answers with an error, and the member id to go on with.
+func (j join) fail(id string, code *kerr.Error) { j.reply(failedJoin(id, code)) }
+
+// millis is a client's time in ms; negative is zero.
+func millis(ms int32) time.Duration { return time.Duration(max(ms, 0)) * time.Millisecond }
+
+// rebalanceTimeout is how long a member may take to join again; version 0 did not
+// know it.
+func (j join) rebalanceTimeout() time.Duration {
+	if j.req.Version == 0 && j.req.RebalanceTimeoutMillis == -1 {
+		return millis(j.req.SessionTimeoutMillis)
+	}
+	return millis(j.req.RebalanceTimeoutMillis)
+}
+
+// JoinGroup makes the caller a member of the group's next generation and replies
+// when there is one.
+func (m *Machine) JoinGroup(now time.Time, caller Caller, req *kmsg.JoinGroupRequest, reply func(*kmsg.JoinGroupResponse)) []coordinator.Record {
+	j := join{caller, req, reply}
+	session := millis(req.SessionTimeoutMillis)
+	switch {
+	case req.Group == "":
+		j.fail(req.MemberID, kerr.InvalidGroupID)
+		return nil
+	case session < m.cfg.MinSessionTimeout || session > m.cfg.MaxSessionTimeout:
+		j.fail(req.MemberID, kerr.InvalidSessionTimeout)
+		return nil
+	}
+	g := m.find(req.Group)
+	if g == nil {
+		if req.MemberID != unknownMember {
+			j.fail(req.MemberID, kerr.UnknownMemberID)
+			return nil
+		}
+		g = m.create(req.Group)
+	}
+	switch members := g.members.(type) {
+	case *classicGroup:
+		members.join(now, j)
+	case *consumerGroup:
+		m.joinConsumer(now, g, members, j)
+	}
+	m.dropIfUnused(g)
+	return m.take()
+}
+
+// dropIfUnused forgets a group that a refused call made.
+func (m *Machine) dropIfUnused(g *Group) {
+	c := g.classic()
+	if c != nil && c.st == stateEmpty && c.written == nil && len(g.offsets) == 0 && len(c.pending) == 0 {
+		m.drop(g)
+	}
+}
+
+func (c *classicGroup) join(now time.Time, j join) {
+	id := j.req.MemberID
+	switch {
+	case !c.hasRoom(id):
+		if m := c.byID[id]; m != nil {
+			c.remove(m, kerr.GroupMaxSizeReached)
+		}
+		delete(c.pending, id)
+		j.fail(unknownMember, kerr.GroupMaxSizeReached)
+		c.maybeComplete(now)
+	case !c.accepts(j.req.ProtocolType, j.req.Protocols):
+		j.fail(id, kerr.InconsistentGroupProtocol)
+	case id == unknownMember:
+		c.joinNew(now, j)
+	default:
+		c.joinAgain(now, j)
+	}
+}
+
+// hasRoom is KIP-389. While members join, those that wait are counted, so that the
+// last to come are turned away when a loaded group is larger than the limit.
+func (c *classicGroup) hasRoom(id string) bool {
+	m := c.byID[id]
+	switch c.st {
+	case stateEmpty:
+		return true
+	case statePreparing:
+		return m != nil && m.joining != nil || c.awaiting < c.m.cfg.MaxSize
+	default:
+		return m != nil || len(c.members) < c.m.cfg.MaxSize
+	}
+}
+
+// joinNew is the first JoinGroup of a client.
+func (c *classicGroup) joinNew(now time.Time, j join) {
+	if instance := j.req.InstanceID; instance != nil {
+		id := *instance + "-" + c.m.cfg.NewID()
+		if old := c.byID[c.instances[*instance]]; old != nil {
+			c.joinReplacing(now, j, old, id)
+			return
+		}
+		c.joinAs(now, j, id)
+		return
+	}
+	id := j.caller.ClientID + "-" + c.m.cfg.NewID()
+	if j.req.Version < 4 {
+		c.joinAs(now, j, id)
+		return
+	}
+	// It gets an id first, and is a member when it comes back with it: a client
+	// that times out and retries leaves no member behind (KIP-394).
+	if c.pending == nil {
+		c.pending = make(map[string]time.Time)
+	}
+	c.pending[id] = now.Add(millis(j.req.SessionTimeoutMillis))
+	c.m.wakeBy(c.g, c.pending[id])
+	j.fail(id, kerr.MemberIDRequired)
+}
+
+// joinAs makes a member with that id.
+func (c *classicGroup) joinAs(now time.Time, j join, id string) {
+	m := &member{
+		id: id, instance: j.req.InstanceID, client: j.caller, isNew: true,
+		rebalanceTimeout: j.rebalanceTimeout(), sessionTimeout: millis(j.req.SessionTimeoutMillis),
+		protocols: keepProtocols(j.req.Protocols),
+	}
+	if c.first != nil {
+		c.first.joined = true
+	}
+	c.add(m, j.req.ProtocolType, j.reply)
+	c.dieAt(m, now.Add(c.m.cfg.NewMemberJoinTimeout))
+	c.rebalance(now)
+}
+
+// update takes what a member says anew and has it wait for the next generation.
+func (c *classicGroup) update(m *member, j join) {
+	m.protocols = keepProtocols(j.req.Protocols)
+	m.rebalanceTimeout, m.sessionTimeout = j.rebalanceTimeout(), millis(j.req.SessionTimeoutMillis)
+	c.awaitJoin(m, j.reply)
+}
+
+// joinAgain is a JoinGroup with a member id.
+func (c *classicGroup) joinAgain(now time.Time, j join) {
+	id := j.req.MemberID
+	if _, ok := c.pending[id]; ok {
+		c.joinAs(now, j, id)
+		return
+	}
+	if err := c.check(id, j.req.InstanceID); err != nil {
+		j.fail(id, err)
+		return
+	}
+	m := c.byID[id]
+	unchanged := m.matches(j.req.Protocols)
+	switch {
+	case c.st == stateCompleting && unchanged:
+		// It did not get the answer to its JoinGroup.
+		j.reply(c.joined(m, c.leader, false))
+	case c.st == stateStable && unchanged && c.leader != id:
+		// A follower that asks again gets its assignment from SyncGroup. The leader
+		// asks again when something changed that it alone knows, such as the number of
+		// partitions.
+		j.reply(c.joined(m, c.leader, false))
+	default:
+		c.update(m, j)
+		c.rebalance(now)
+	}
+}
+
+// joinReplacing is a static member that comes back: it takes the place of the one
+// before it, whose id is fenced (KIP-345). Where the group would go on just the
+// same nobody else notices.
+func (c *classicGroup) joinReplacing(now time.Time, j join, m *member, id string) {
+	leader := c.leader
+	c.replace(m, id, j.caller)
+	c.update(m, j)
+	c.alive(now, m)
+	if c.st != stateStable || c.protocol == nil || c.selectProtocol() != *c.protocol {
+		c.rebalance(now)
+		return
+	}
+	if !c.writeMembers() {
+		c.prepare(now)
+		return
+	}
+	switch {
+	case j.req.Version >= 9:
+		c.finishJoin(m, c.joined(m, c.leader, c.leader == id))
+	case leader == c.leader:
+		c.finishJoin(m, c.joined(m, c.leader, false))
+	default:
+		// Versions before 9 cannot say that the leader need not assign (KIP-814): it
+		// is told that the leader is its former self.
+		c.finishJoin(m, c.joined(m, leader, false))
+	}
+}
+
+// failedJoin is the answer to a JoinGroup that was refused.
+func failedJoin(id string, code *kerr.Error) *kmsg.JoinGroupResponse {
+	resp := kmsg.NewPtrJoinGroupResponse()
+	resp.Generation, resp.MemberID, resp.ErrorCode = -1, id, code.Code
+	return resp
+}

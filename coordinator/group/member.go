@@ -1,0 +1,119 @@
+package group
+
+import (
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// member is one member of a classic group.
+type member struct {
+	id       string
+	instance *string // of a static member (KIP-345)
+	client   Caller
+
+	rebalanceTimeout, sessionTimeout time.Duration
+	// protocols are what the member can do, its favourite first, each with the
+	// member's metadata for it (for consumers: a subscription).
+	protocols []kmsg.JoinGroupRequestProtocol
+	// assignment is what the leader gave it in the current generation.
+	assignment []byte
+
+	// isNew is true until the member's first generation: it knows no id to send
+	// heartbeats with, so it lives by its JoinGroup alone.
+	isNew bool
+	// deadline is when it is taken for dead, zero for not now.
+	deadline time.Time
+	// joining and syncing reply to the call that it waits in, nil for none. A
+	// member that waits for others need not send heartbeats.
+	joining func(*kmsg.JoinGroupResponse)
+	syncing func(*kmsg.SyncGroupResponse)
+}
+
+// static says whether the member keeps its place over a restart.
+func (m *member) static() bool { return m.instance != nil }
+
+// metadata is what the member said for a protocol.
+func (m *member) metadata(protocol string) []byte {
+	for _, p := range m.protocols {
+		if p.Name == protocol {
+			return p.Metadata
+		}
+	}
+	return nil
+}
+
+// supports says whether the member can do a protocol.
+func (m *member) supports(protocol string) bool {
+	return slices.ContainsFunc(m.protocols, func(p kmsg.JoinGroupRequestProtocol) bool { return p.Name == protocol })
+}
+
+// matches says whether a new JoinGroup would change nothing.
+func (m *member) matches(protocols []kmsg.JoinGroupRequestProtocol) bool {
+	return slices.EqualFunc(m.protocols, protocols, func(a, b kmsg.JoinGroupRequestProtocol) bool {
+		return a.Name == b.Name && string(a.Metadata) == string(b.Metadata)
+	})
+}
+
+// vote is the favourite among the candidates.
+func (m *member) vote(candidates []string) string {
+	for _, p := range m.protocols {
+		if slices.Contains(candidates, p.Name) {
+			return p.Name
+		}
+	}
+	return ""
+}
+
+// keepProtocols copies them out of a request, whose bytes are not ours to keep.
+func keepProtocols(protocols []kmsg.JoinGroupRequestProtocol) []kmsg.JoinGroupRequestProtocol {
+	kept := make([]kmsg.JoinGroupRequestProtocol, len(protocols))
+	for i, p := range protocols {
+		kept[i].Name, kept[i].Metadata = p.Name, slices.Clone(p.Metadata)
+	}
+	return kept
+}
+
+// finishJoin answers the member's JoinGroup; false if it waits in none.
+func (c *classicGroup) finishJoin(m *member, resp *kmsg.JoinGroupResponse) bool {
+	reply := m.joining
+	if reply == nil {
+		return false
+	}
+	m.joining = nil
+	c.awaiting--
+	reply(resp)
+	return true
+}
+
+// awaitJoin has the member wait for the next generation. An older JoinGroup of it
+// that still waits is one whose client gave up: it gets an error that says to try
+// again.
+func (c *classicGroup) awaitJoin(m *member, reply func(*kmsg.JoinGroupResponse)) {
+	c.finishJoin(m, failedJoin(m.id, rebalanceInProgress))
+	m.joining = reply
+	c.awaiting++
+}
+
+// finishSync answers the member's SyncGroup; false if it waits in none.
+func (c *classicGroup) finishSync(m *member, resp *kmsg.SyncGroupResponse) bool {
+	reply := m.syncing
+	if reply == nil {
+		return false
+	}
+	m.syncing = nil
+	reply(resp)
+	return true
+}
+
+// alive begins the member's session anew.
+func (c *classicGroup) alive(now time.Time, m *member) {
+	c.dieAt(m, now.Add(m.sessionTimeout))
+}
+
+// dieAt has the member taken for dead at a time.
+func (c *classicGroup) dieAt(m *member, at time.Time) {
+	m.deadline = at
+	c.m.wakeBy(c.g, at)
+}
