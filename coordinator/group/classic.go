@@ -359,6 +359,7 @@ func (c *classicGroup) tick(now time.Time) {
 		}
 		m.deadline = time.Time{}
 		if m.isNew || m.joining == nil && m.syncing == nil {
+			c.g.history.note(m.change(MemberExpired))
 			c.remove(m, kerr.UnknownMemberID)
 			c.rebalance(now)
 		}

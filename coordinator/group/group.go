@@ -16,6 +16,8 @@ type Group struct {
 	// members is a *classicGroup or a *consumerGroup. A group that only keeps
 	// offsets (a "simple" one) is an empty classic one without a protocol type.
 	members membership
+	// history is for operators: what the members did lately.
+	history history
 	// wake is when the machine looks at the group next, zero for never; timer is
 	// its place in the machine's heap, -1 for none.
 	wake  time.Time

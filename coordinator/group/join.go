@@ -142,6 +142,7 @@ func (c *classicGroup) joinAs(now time.Time, j join, id string) {
 	if c.first != nil {
 		c.first.joined = true
 	}
+	c.g.history.note(m.change(MemberJoined))
 	c.add(m, j.req.ProtocolType, j.reply)
 	c.dieAt(m, now.Add(c.m.cfg.NewMemberJoinTimeout))
 	c.rebalance(now)
@@ -177,6 +178,9 @@ func (c *classicGroup) joinAgain(now time.Time, j join) {
 		// partitions.
 		j.reply(c.joined(m, c.leader, false))
 	default:
+		if why := c.rejoining(m, j); why != "" {
+			c.g.history.note(m.change(why))
+		}
 		c.update(m, j)
 		c.rebalance(now)
 	}
@@ -191,6 +195,7 @@ func (c *classicGroup) joinReplacing(now time.Time, j join, m *member, id string
 	c.update(m, j)
 	c.alive(now, m)
 	if c.st != stateStable || c.protocol == nil || c.selectProtocol() != *c.protocol {
+		c.g.history.note(m.change(MemberReplaced))
 		c.rebalance(now)
 		return
 	}

@@ -103,6 +103,7 @@ func (c *classicGroup) leave(l kmsg.LeaveGroupRequestMember) (member bool, err *
 	if err := c.check(id, l.InstanceID); err != nil {
 		return false, err
 	}
+	c.g.history.note(c.byID[id].change(MemberLeft))
 	c.remove(c.byID[id], kerr.UnknownMemberID)
 	return true, nil
 }

@@ -33,6 +33,7 @@ func (c *classicGroup) prepare(now time.Time) {
 		c.resetAssignments(now, rebalanceInProgress)
 	}
 	c.syncBy = time.Time{}
+	c.g.history.begin(now)
 	wasEmpty := c.st == stateEmpty
 	c.enter(now, statePreparing)
 	if wasEmpty {
@@ -92,6 +93,7 @@ func (c *classicGroup) complete(now time.Time) {
 		return
 	}
 	c.generation++
+	c.g.history.joined(now, c.generation, len(c.members))
 	clear(c.unsynced)
 	if len(c.members) == 0 {
 		c.protocol = nil
@@ -123,6 +125,7 @@ func (c *classicGroup) complete(now time.Time) {
 func (c *classicGroup) removeAbsent() {
 	for i := len(c.members) - 1; i >= 0; i-- {
 		if m := c.members[i]; m.joining == nil && !m.static() {
+			c.g.history.note(m.change(MemberAbsent))
 			c.remove(m, kerr.UnknownMemberID)
 		}
 	}
@@ -151,6 +154,7 @@ func (c *classicGroup) syncDue(now time.Time) {
 	for i := len(c.members) - 1; i >= 0; i-- {
 		m := c.members[i]
 		if _, ok := c.unsynced[m.id]; ok {
+			c.g.history.note(m.change(MemberUnsynced))
 			c.remove(m, kerr.UnknownMemberID)
 		}
 	}

@@ -93,6 +93,7 @@ func (c *classicGroup) assign(now time.Time, assignments []kmsg.SyncGroupRequest
 		return
 	}
 	c.enter(now, stateStable)
+	c.g.history.assigned(now)
 	for _, m := range c.members {
 		if c.finishSync(m, c.assigned(m)) {
 			c.alive(now, m)

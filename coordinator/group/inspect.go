@@ -1,0 +1,108 @@
+package group
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Inspection is what Kafka's protocol cannot say of a group. It is the answer, as
+// JSON, of an operator's call, so its fields are only ever added to.
+type Inspection struct {
+	Type  string `json:"type"`
+	State string `json:"state"`
+	// Since is when the state began, Unix ms; 0 for not known.
+	Since int64 `json:"since,omitempty"`
+	// Awaited are members that the rebalance under way waits for.
+	Awaited []Awaited `json:"awaited,omitempty"`
+	// Rebalances are the newest, oldest first, since the coordinator loaded; the
+	// last may be under way.
+	Rebalances []Rebalance `json:"rebalances,omitempty"`
+	Commits    []Commit    `json:"commits,omitempty"`
+}
+
+// Awaited is a member that others wait for.
+type Awaited struct {
+	Member   string `json:"member"`
+	Instance string `json:"instance,omitempty"`
+	Client   string `json:"client"`
+	Host     string `json:"host"`
+	// Until is when the group goes on without it, Unix ms.
+	Until int64 `json:"until"`
+}
+
+// Commit is when an offset was committed.
+type Commit struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+	Offset    int64  `json:"offset"`
+	At        int64  `json:"at"` // Unix ms
+}
+
+// Inspect shows a group; false if there is none of that name.
+func (m *Machine) Inspect(id string) (Inspection, bool) {
+	g := m.find(id)
+	if g == nil {
+		return Inspection{}, false
+	}
+	v := Inspection{Type: g.members.kind(), State: g.members.state(), Rebalances: g.history.all()}
+	for _, topic := range slices.Sorted(maps.Keys(g.offsets)) {
+		for _, p := range slices.Sorted(maps.Keys(g.offsets[topic])) {
+			o := g.offsets[topic][p]
+			v.Commits = append(v.Commits, Commit{Topic: topic, Partition: p, Offset: o.at, At: o.committed})
+		}
+	}
+	if c := g.classic(); c != nil {
+		v.Since, v.Awaited = max(c.since, 0), c.awaited()
+	}
+	return v, true
+}
+
+// awaited are the members that the group waits for: to join, or to sync.
+func (c *classicGroup) awaited() []Awaited {
+	var list []Awaited
+	for _, m := range c.members {
+		_, unsynced := c.unsynced[m.id]
+		var until time.Time
+		switch {
+		case c.st == statePreparing && c.first == nil && m.joining == nil:
+			until = c.joinBy
+		case c.st == stateCompleting && unsynced:
+			until = c.syncBy
+		default:
+			continue
+		}
+		a := m.change("")
+		list = append(list, Awaited{Member: a.Member, Instance: a.Instance, Client: a.Client, Host: a.Host, Until: until.UnixMilli()})
+	}
+	return list
+}
+
+// rejoining is why a member that joins again has the group share its partitions
+// anew; "" for that it was told to.
+func (c *classicGroup) rejoining(m *member, j join) string {
+	unchanged := m.matches(j.req.Protocols)
+	switch {
+	case c.st == statePreparing:
+		return ""
+	case unchanged && c.leader == m.id:
+		return MemberReassigned
+	case unchanged:
+		return ""
+	case len(m.protocols) == 0 || len(j.req.Protocols) == 0:
+		return MemberResubs
+	}
+	// Cooperative members also say what they own.
+	var before, after kmsg.ConsumerMemberMetadata
+	if before.ReadFrom(m.protocols[0].Metadata) != nil || after.ReadFrom(j.req.Protocols[0].Metadata) != nil {
+		return MemberResubs
+	}
+	slices.Sort(before.Topics)
+	slices.Sort(after.Topics)
+	if !slices.Equal(before.Topics, after.Topics) {
+		return MemberResubs
+	}
+	return MemberGaveUp
+}
