@@ -77,6 +77,7 @@ func (p *Partition) AppendChecked(c Checked) (Appended, error) {
 		p.unsettled.Store(p.state.unsettled())
 		return Appended{}, p.logError("append to", err)
 	}
+	p.traffic.add(len(c.Batch))
 	p.host.Metrics.appended(len(c.Batch), int64(commit.Last-commit.Base)+1)
 	out.Base, out.Commit = commit.Base, commit
 	info.BaseOffset, info.LastOffset, info.LeaderEpoch = commit.Base, commit.Last, p.epoch

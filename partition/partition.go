@@ -69,6 +69,7 @@ type Partition struct {
 	start atomic.Int64
 	// frozen is set while appends wait for a hand-over; it changes under mu.
 	frozen  atomic.Pointer[freeze]
+	traffic traffic
 	watches watchList
 	epoch   commitlog.Epoch // the small ones lie together, which saves memory
 	closed  atomic.Bool

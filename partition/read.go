@@ -84,6 +84,9 @@ func (p *Partition) Read(ctx context.Context, from commitlog.Offset, opts ReadOp
 	}
 	out.Records = records
 	p.host.Metrics.read(records.Bytes)
+	if records.Bytes > 0 {
+		p.traffic.add(records.Bytes)
+	}
 	if opts.Isolation == ReadCommitted && records.Bytes > 0 {
 		out.Aborted = p.aborted(from, records)
 	}

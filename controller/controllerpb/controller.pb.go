@@ -143,7 +143,7 @@ func (x ConfigChange_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ConfigChange_Op.Descriptor instead.
 func (ConfigChange_Op) EnumDescriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{21, 0}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{23, 0}
 }
 
 type QuorumRequest_Op int32
@@ -195,7 +195,7 @@ func (x QuorumRequest_Op) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use QuorumRequest_Op.Descriptor instead.
 func (QuorumRequest_Op) EnumDescriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{31, 0}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{33, 0}
 }
 
 // Outcome heads every response. leader is -1 when none is known.
@@ -1191,6 +1191,7 @@ type HeartbeatRequest struct {
 	Incarnation        *metadatapb.Incarnation `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	Index              uint64                  `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`                                                       // of the broker's image
 	OldestUnresolvedMs uint32                  `protobuf:"varint,4,opt,name=oldest_unresolved_ms,json=oldestUnresolvedMs,proto3" json:"oldest_unresolved_ms,omitempty"` // age of the oldest WAL slot without an outcome
+	Load               *Load                   `protobuf:"bytes,5,opt,name=load,proto3" json:"load,omitempty"`                                                          // when there is news of it
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1253,6 +1254,142 @@ func (x *HeartbeatRequest) GetOldestUnresolvedMs() uint32 {
 	return 0
 }
 
+func (x *HeartbeatRequest) GetLoad() *Load {
+	if x != nil {
+		return x.Load
+	}
+	return nil
+}
+
+// Load is how busy a broker was lately, per second, in and out.
+type Load struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         float64                `protobuf:"fixed64,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Requests      float64                `protobuf:"fixed64,2,opt,name=requests,proto3" json:"requests,omitempty"`
+	Busiest       []*PartitionLoad       `protobuf:"bytes,3,rep,name=busiest,proto3" json:"busiest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Load) Reset() {
+	*x = Load{}
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Load) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Load) ProtoMessage() {}
+
+func (x *Load) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Load.ProtoReflect.Descriptor instead.
+func (*Load) Descriptor() ([]byte, []int) {
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Load) GetBytes() float64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Load) GetRequests() float64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *Load) GetBusiest() []*PartitionLoad {
+	if x != nil {
+		return x.Busiest
+	}
+	return nil
+}
+
+type PartitionLoad struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TopicId       []byte                 `protobuf:"bytes,1,opt,name=topic_id,json=topicId,proto3" json:"topic_id,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	Bytes         float64                `protobuf:"fixed64,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Requests      float64                `protobuf:"fixed64,4,opt,name=requests,proto3" json:"requests,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartitionLoad) Reset() {
+	*x = PartitionLoad{}
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartitionLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartitionLoad) ProtoMessage() {}
+
+func (x *PartitionLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartitionLoad.ProtoReflect.Descriptor instead.
+func (*PartitionLoad) Descriptor() ([]byte, []int) {
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PartitionLoad) GetTopicId() []byte {
+	if x != nil {
+		return x.TopicId
+	}
+	return nil
+}
+
+func (x *PartitionLoad) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *PartitionLoad) GetBytes() float64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *PartitionLoad) GetRequests() float64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
 type HeartbeatResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Outcome       *Outcome               `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
@@ -1264,7 +1401,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[16]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1413,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[16]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1426,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{16}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HeartbeatResponse) GetOutcome() *Outcome {
@@ -1326,7 +1463,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[17]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +1475,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[17]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +1488,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{17}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Move) GetTopicId() []byte {
@@ -1391,7 +1528,7 @@ type ReplicaList struct {
 
 func (x *ReplicaList) Reset() {
 	*x = ReplicaList{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[18]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1540,7 @@ func (x *ReplicaList) String() string {
 func (*ReplicaList) ProtoMessage() {}
 
 func (x *ReplicaList) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[18]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1553,7 @@ func (x *ReplicaList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaList.ProtoReflect.Descriptor instead.
 func (*ReplicaList) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{18}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReplicaList) GetBrokers() []int32 {
@@ -1442,7 +1579,7 @@ type NewTopic struct {
 
 func (x *NewTopic) Reset() {
 	*x = NewTopic{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[19]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1591,7 @@ func (x *NewTopic) String() string {
 func (*NewTopic) ProtoMessage() {}
 
 func (x *NewTopic) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[19]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1604,7 @@ func (x *NewTopic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewTopic.ProtoReflect.Descriptor instead.
 func (*NewTopic) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{19}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NewTopic) GetName() string {
@@ -1537,7 +1674,7 @@ type NewPartitions struct {
 
 func (x *NewPartitions) Reset() {
 	*x = NewPartitions{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[20]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1686,7 @@ func (x *NewPartitions) String() string {
 func (*NewPartitions) ProtoMessage() {}
 
 func (x *NewPartitions) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[20]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1699,7 @@ func (x *NewPartitions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NewPartitions.ProtoReflect.Descriptor instead.
 func (*NewPartitions) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{20}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *NewPartitions) GetTopic() string {
@@ -1597,7 +1734,7 @@ type ConfigChange struct {
 
 func (x *ConfigChange) Reset() {
 	*x = ConfigChange{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[21]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1609,7 +1746,7 @@ func (x *ConfigChange) String() string {
 func (*ConfigChange) ProtoMessage() {}
 
 func (x *ConfigChange) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[21]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1622,7 +1759,7 @@ func (x *ConfigChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigChange.ProtoReflect.Descriptor instead.
 func (*ConfigChange) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{21}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ConfigChange) GetName() string {
@@ -1658,7 +1795,7 @@ type ConfigResource struct {
 
 func (x *ConfigResource) Reset() {
 	*x = ConfigResource{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[22]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1807,7 @@ func (x *ConfigResource) String() string {
 func (*ConfigResource) ProtoMessage() {}
 
 func (x *ConfigResource) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[22]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1820,7 @@ func (x *ConfigResource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigResource.ProtoReflect.Descriptor instead.
 func (*ConfigResource) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{22}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ConfigResource) GetKind() int32 {
@@ -1725,7 +1862,7 @@ type PartitionChange struct {
 
 func (x *PartitionChange) Reset() {
 	*x = PartitionChange{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[23]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +1874,7 @@ func (x *PartitionChange) String() string {
 func (*PartitionChange) ProtoMessage() {}
 
 func (x *PartitionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[23]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1887,7 @@ func (x *PartitionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PartitionChange.ProtoReflect.Descriptor instead.
 func (*PartitionChange) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{23}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PartitionChange) GetTopicId() []byte {
@@ -1792,7 +1929,7 @@ type AdminRequest struct {
 
 func (x *AdminRequest) Reset() {
 	*x = AdminRequest{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[24]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1804,7 +1941,7 @@ func (x *AdminRequest) String() string {
 func (*AdminRequest) ProtoMessage() {}
 
 func (x *AdminRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[24]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1817,7 +1954,7 @@ func (x *AdminRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdminRequest.ProtoReflect.Descriptor instead.
 func (*AdminRequest) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{24}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AdminRequest) GetClusterId() string {
@@ -1889,7 +2026,7 @@ type ItemResult struct {
 
 func (x *ItemResult) Reset() {
 	*x = ItemResult{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[25]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +2038,7 @@ func (x *ItemResult) String() string {
 func (*ItemResult) ProtoMessage() {}
 
 func (x *ItemResult) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[25]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +2051,7 @@ func (x *ItemResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemResult.ProtoReflect.Descriptor instead.
 func (*ItemResult) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{25}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ItemResult) GetCode() int32 {
@@ -1963,7 +2100,7 @@ type AdminResponse struct {
 
 func (x *AdminResponse) Reset() {
 	*x = AdminResponse{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[26]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2112,7 @@ func (x *AdminResponse) String() string {
 func (*AdminResponse) ProtoMessage() {}
 
 func (x *AdminResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[26]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2125,7 @@ func (x *AdminResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdminResponse.ProtoReflect.Descriptor instead.
 func (*AdminResponse) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{26}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AdminResponse) GetOutcome() *Outcome {
@@ -2020,7 +2157,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[27]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2032,7 +2169,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[27]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2045,7 +2182,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{27}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{29}
 }
 
 type StatusResponse struct {
@@ -2066,7 +2203,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[28]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2078,7 +2215,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[28]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2091,7 +2228,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{28}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StatusResponse) GetOutcome() *Outcome {
@@ -2175,7 +2312,7 @@ type VoterStatus struct {
 
 func (x *VoterStatus) Reset() {
 	*x = VoterStatus{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[29]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2324,7 @@ func (x *VoterStatus) String() string {
 func (*VoterStatus) ProtoMessage() {}
 
 func (x *VoterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[29]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2337,7 @@ func (x *VoterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VoterStatus.ProtoReflect.Descriptor instead.
 func (*VoterStatus) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{29}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *VoterStatus) GetNodeId() int32 {
@@ -2236,7 +2373,7 @@ type SessionStatus struct {
 
 func (x *SessionStatus) Reset() {
 	*x = SessionStatus{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[30]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2385,7 @@ func (x *SessionStatus) String() string {
 func (*SessionStatus) ProtoMessage() {}
 
 func (x *SessionStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[30]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2398,7 @@ func (x *SessionStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionStatus.ProtoReflect.Descriptor instead.
 func (*SessionStatus) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{30}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SessionStatus) GetIncarnation() *metadatapb.Incarnation {
@@ -2306,7 +2443,7 @@ type QuorumRequest struct {
 
 func (x *QuorumRequest) Reset() {
 	*x = QuorumRequest{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[31]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2318,7 +2455,7 @@ func (x *QuorumRequest) String() string {
 func (*QuorumRequest) ProtoMessage() {}
 
 func (x *QuorumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[31]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2331,7 +2468,7 @@ func (x *QuorumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuorumRequest.ProtoReflect.Descriptor instead.
 func (*QuorumRequest) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{31}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *QuorumRequest) GetClusterId() string {
@@ -2379,7 +2516,7 @@ type QuorumMember struct {
 
 func (x *QuorumMember) Reset() {
 	*x = QuorumMember{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[32]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +2528,7 @@ func (x *QuorumMember) String() string {
 func (*QuorumMember) ProtoMessage() {}
 
 func (x *QuorumMember) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[32]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +2541,7 @@ func (x *QuorumMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuorumMember.ProtoReflect.Descriptor instead.
 func (*QuorumMember) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{32}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *QuorumMember) GetNodeId() int32 {
@@ -2479,7 +2616,7 @@ type QuorumResponse struct {
 
 func (x *QuorumResponse) Reset() {
 	*x = QuorumResponse{}
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[33]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2491,7 +2628,7 @@ func (x *QuorumResponse) String() string {
 func (*QuorumResponse) ProtoMessage() {}
 
 func (x *QuorumResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_controller_controllerpb_controller_proto_msgTypes[33]
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2504,7 +2641,7 @@ func (x *QuorumResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuorumResponse.ProtoReflect.Descriptor instead.
 func (*QuorumResponse) Descriptor() ([]byte, []int) {
-	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{33}
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *QuorumResponse) GetOutcome() *Outcome {
@@ -2561,6 +2698,336 @@ func (x *QuorumResponse) GetMembers() []*QuorumMember {
 		return x.Members
 	}
 	return nil
+}
+
+// BalanceRequest asks the leader how loaded the brokers are and what it makes
+// of that.
+type BalanceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BalanceRequest) Reset() {
+	*x = BalanceRequest{}
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BalanceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BalanceRequest) ProtoMessage() {}
+
+func (x *BalanceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BalanceRequest.ProtoReflect.Descriptor instead.
+func (*BalanceRequest) Descriptor() ([]byte, []int) {
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *BalanceRequest) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+type BalanceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Outcome       *Outcome               `protobuf:"bytes,1,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Enabled       bool                   `protobuf:"varint,2,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	Verdict       string                 `protobuf:"bytes,3,opt,name=verdict,proto3" json:"verdict,omitempty"`
+	Brokers       []*BrokerBalance       `protobuf:"bytes,4,rep,name=brokers,proto3" json:"brokers,omitempty"`
+	Moves         []*PlannedMove         `protobuf:"bytes,5,rep,name=moves,proto3" json:"moves,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BalanceResponse) Reset() {
+	*x = BalanceResponse{}
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BalanceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BalanceResponse) ProtoMessage() {}
+
+func (x *BalanceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BalanceResponse.ProtoReflect.Descriptor instead.
+func (*BalanceResponse) Descriptor() ([]byte, []int) {
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *BalanceResponse) GetOutcome() *Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *BalanceResponse) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *BalanceResponse) GetVerdict() string {
+	if x != nil {
+		return x.Verdict
+	}
+	return ""
+}
+
+func (x *BalanceResponse) GetBrokers() []*BrokerBalance {
+	if x != nil {
+		return x.Brokers
+	}
+	return nil
+}
+
+func (x *BalanceResponse) GetMoves() []*PlannedMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+type BrokerBalance struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	Broker             int32                  `protobuf:"varint,1,opt,name=broker,proto3" json:"broker,omitempty"`
+	Zone               string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
+	State              string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`            // open, cordoned, draining, fenced
+	Role               string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`              // leader, voter, observer
+	Partitions         int32                  `protobuf:"varint,5,opt,name=partitions,proto3" json:"partitions,omitempty"` // it owns
+	Preferred          int32                  `protobuf:"varint,6,opt,name=preferred,proto3" json:"preferred,omitempty"`   // it is the first replica of
+	Known              bool                   `protobuf:"varint,7,opt,name=known,proto3" json:"known,omitempty"`           // it has reported its load
+	Bytes              float64                `protobuf:"fixed64,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Requests           float64                `protobuf:"fixed64,9,opt,name=requests,proto3" json:"requests,omitempty"`
+	Share              float64                `protobuf:"fixed64,10,opt,name=share,proto3" json:"share,omitempty"` // of the load of all open brokers
+	OldestUnresolvedMs uint32                 `protobuf:"varint,11,opt,name=oldest_unresolved_ms,json=oldestUnresolvedMs,proto3" json:"oldest_unresolved_ms,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *BrokerBalance) Reset() {
+	*x = BrokerBalance{}
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BrokerBalance) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BrokerBalance) ProtoMessage() {}
+
+func (x *BrokerBalance) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BrokerBalance.ProtoReflect.Descriptor instead.
+func (*BrokerBalance) Descriptor() ([]byte, []int) {
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *BrokerBalance) GetBroker() int32 {
+	if x != nil {
+		return x.Broker
+	}
+	return 0
+}
+
+func (x *BrokerBalance) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *BrokerBalance) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *BrokerBalance) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *BrokerBalance) GetPartitions() int32 {
+	if x != nil {
+		return x.Partitions
+	}
+	return 0
+}
+
+func (x *BrokerBalance) GetPreferred() int32 {
+	if x != nil {
+		return x.Preferred
+	}
+	return 0
+}
+
+func (x *BrokerBalance) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *BrokerBalance) GetBytes() float64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *BrokerBalance) GetRequests() float64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *BrokerBalance) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *BrokerBalance) GetOldestUnresolvedMs() uint32 {
+	if x != nil {
+		return x.OldestUnresolvedMs
+	}
+	return 0
+}
+
+type PlannedMove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Topic         string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Partition     int32                  `protobuf:"varint,2,opt,name=partition,proto3" json:"partition,omitempty"`
+	From          int32                  `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	To            int32                  `protobuf:"varint,4,opt,name=to,proto3" json:"to,omitempty"`
+	Cause         string                 `protobuf:"bytes,5,opt,name=cause,proto3" json:"cause,omitempty"` // preferred, partitions, bytes, requests
+	Reason        string                 `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlannedMove) Reset() {
+	*x = PlannedMove{}
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlannedMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlannedMove) ProtoMessage() {}
+
+func (x *PlannedMove) ProtoReflect() protoreflect.Message {
+	mi := &file_controller_controllerpb_controller_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlannedMove.ProtoReflect.Descriptor instead.
+func (*PlannedMove) Descriptor() ([]byte, []int) {
+	return file_controller_controllerpb_controller_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *PlannedMove) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *PlannedMove) GetPartition() int32 {
+	if x != nil {
+		return x.Partition
+	}
+	return 0
+}
+
+func (x *PlannedMove) GetFrom() int32 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *PlannedMove) GetTo() int32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *PlannedMove) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *PlannedMove) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 var File_controller_controllerpb_controller_proto protoreflect.FileDescriptor
@@ -2650,13 +3117,23 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\x10RegisterResponse\x126\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x1c.ponor.controller.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12@\n" +
-	"\vincarnation\x18\x03 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\vincarnation\"\xbb\x01\n" +
+	"\vincarnation\x18\x03 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\vincarnation\"\xea\x01\n" +
 	"\x10HeartbeatRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12@\n" +
 	"\vincarnation\x18\x02 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\vincarnation\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x120\n" +
-	"\x14oldest_unresolved_ms\x18\x04 \x01(\rR\x12oldestUnresolvedMs\"\x92\x01\n" +
+	"\x14oldest_unresolved_ms\x18\x04 \x01(\rR\x12oldestUnresolvedMs\x12-\n" +
+	"\x04load\x18\x05 \x01(\v2\x19.ponor.controller.v1.LoadR\x04load\"v\n" +
+	"\x04Load\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x01R\x05bytes\x12\x1a\n" +
+	"\brequests\x18\x02 \x01(\x01R\brequests\x12<\n" +
+	"\abusiest\x18\x03 \x03(\v2\".ponor.controller.v1.PartitionLoadR\abusiest\"z\n" +
+	"\rPartitionLoad\x12\x19\n" +
+	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x01R\x05bytes\x12\x1a\n" +
+	"\brequests\x18\x04 \x01(\x01R\brequests\"\x92\x01\n" +
 	"\x11HeartbeatResponse\x126\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x1c.ponor.controller.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12/\n" +
@@ -2790,7 +3267,38 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\x06commit\x18\x06 \x01(\x04R\x06commit\x12\x1d\n" +
 	"\n" +
 	"last_index\x18\a \x01(\x04R\tlastIndex\x12;\n" +
-	"\amembers\x18\b \x03(\v2!.ponor.controller.v1.QuorumMemberR\amembers*\x8f\x01\n" +
+	"\amembers\x18\b \x03(\v2!.ponor.controller.v1.QuorumMemberR\amembers\"/\n" +
+	"\x0eBalanceRequest\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\"\xf3\x01\n" +
+	"\x0fBalanceResponse\x126\n" +
+	"\aoutcome\x18\x01 \x01(\v2\x1c.ponor.controller.v1.OutcomeR\aoutcome\x12\x18\n" +
+	"\aenabled\x18\x02 \x01(\bR\aenabled\x12\x18\n" +
+	"\averdict\x18\x03 \x01(\tR\averdict\x12<\n" +
+	"\abrokers\x18\x04 \x03(\v2\".ponor.controller.v1.BrokerBalanceR\abrokers\x126\n" +
+	"\x05moves\x18\x05 \x03(\v2 .ponor.controller.v1.PlannedMoveR\x05moves\"\xb3\x02\n" +
+	"\rBrokerBalance\x12\x16\n" +
+	"\x06broker\x18\x01 \x01(\x05R\x06broker\x12\x12\n" +
+	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\x12\x1e\n" +
+	"\n" +
+	"partitions\x18\x05 \x01(\x05R\n" +
+	"partitions\x12\x1c\n" +
+	"\tpreferred\x18\x06 \x01(\x05R\tpreferred\x12\x14\n" +
+	"\x05known\x18\a \x01(\bR\x05known\x12\x14\n" +
+	"\x05bytes\x18\b \x01(\x01R\x05bytes\x12\x1a\n" +
+	"\brequests\x18\t \x01(\x01R\brequests\x12\x14\n" +
+	"\x05share\x18\n" +
+	" \x01(\x01R\x05share\x120\n" +
+	"\x14oldest_unresolved_ms\x18\v \x01(\rR\x12oldestUnresolvedMs\"\x93\x01\n" +
+	"\vPlannedMove\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
+	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x05R\x04from\x12\x0e\n" +
+	"\x02to\x18\x04 \x01(\x05R\x02to\x12\x14\n" +
+	"\x05cause\x18\x05 \x01(\tR\x05cause\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason*\x8f\x01\n" +
 	"\x04Code\x12\x06\n" +
 	"\x02OK\x10\x00\x12\x12\n" +
 	"\x0eNOT_CONTROLLER\x10\x01\x12\x0f\n" +
@@ -2817,7 +3325,7 @@ func file_controller_controllerpb_controller_proto_rawDescGZIP() []byte {
 }
 
 var file_controller_controllerpb_controller_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_controller_controllerpb_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_controller_controllerpb_controller_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_controller_controllerpb_controller_proto_goTypes = []any{
 	(Code)(0),                         // 0: ponor.controller.v1.Code
 	(ConfigChange_Op)(0),              // 1: ponor.controller.v1.ConfigChange.Op
@@ -2838,72 +3346,83 @@ var file_controller_controllerpb_controller_proto_goTypes = []any{
 	(*RegisterRequest)(nil),           // 16: ponor.controller.v1.RegisterRequest
 	(*RegisterResponse)(nil),          // 17: ponor.controller.v1.RegisterResponse
 	(*HeartbeatRequest)(nil),          // 18: ponor.controller.v1.HeartbeatRequest
-	(*HeartbeatResponse)(nil),         // 19: ponor.controller.v1.HeartbeatResponse
-	(*Move)(nil),                      // 20: ponor.controller.v1.Move
-	(*ReplicaList)(nil),               // 21: ponor.controller.v1.ReplicaList
-	(*NewTopic)(nil),                  // 22: ponor.controller.v1.NewTopic
-	(*NewPartitions)(nil),             // 23: ponor.controller.v1.NewPartitions
-	(*ConfigChange)(nil),              // 24: ponor.controller.v1.ConfigChange
-	(*ConfigResource)(nil),            // 25: ponor.controller.v1.ConfigResource
-	(*PartitionChange)(nil),           // 26: ponor.controller.v1.PartitionChange
-	(*AdminRequest)(nil),              // 27: ponor.controller.v1.AdminRequest
-	(*ItemResult)(nil),                // 28: ponor.controller.v1.ItemResult
-	(*AdminResponse)(nil),             // 29: ponor.controller.v1.AdminResponse
-	(*StatusRequest)(nil),             // 30: ponor.controller.v1.StatusRequest
-	(*StatusResponse)(nil),            // 31: ponor.controller.v1.StatusResponse
-	(*VoterStatus)(nil),               // 32: ponor.controller.v1.VoterStatus
-	(*SessionStatus)(nil),             // 33: ponor.controller.v1.SessionStatus
-	(*QuorumRequest)(nil),             // 34: ponor.controller.v1.QuorumRequest
-	(*QuorumMember)(nil),              // 35: ponor.controller.v1.QuorumMember
-	(*QuorumResponse)(nil),            // 36: ponor.controller.v1.QuorumResponse
-	nil,                               // 37: ponor.controller.v1.NewTopic.AssignmentsEntry
-	nil,                               // 38: ponor.controller.v1.NewTopic.ConfigsEntry
-	(*metadatapb.Command)(nil),        // 39: ponor.metadata.v1.Command
-	(*metadatapb.RegisterBroker)(nil), // 40: ponor.metadata.v1.RegisterBroker
-	(*metadatapb.Incarnation)(nil),    // 41: ponor.metadata.v1.Incarnation
+	(*Load)(nil),                      // 19: ponor.controller.v1.Load
+	(*PartitionLoad)(nil),             // 20: ponor.controller.v1.PartitionLoad
+	(*HeartbeatResponse)(nil),         // 21: ponor.controller.v1.HeartbeatResponse
+	(*Move)(nil),                      // 22: ponor.controller.v1.Move
+	(*ReplicaList)(nil),               // 23: ponor.controller.v1.ReplicaList
+	(*NewTopic)(nil),                  // 24: ponor.controller.v1.NewTopic
+	(*NewPartitions)(nil),             // 25: ponor.controller.v1.NewPartitions
+	(*ConfigChange)(nil),              // 26: ponor.controller.v1.ConfigChange
+	(*ConfigResource)(nil),            // 27: ponor.controller.v1.ConfigResource
+	(*PartitionChange)(nil),           // 28: ponor.controller.v1.PartitionChange
+	(*AdminRequest)(nil),              // 29: ponor.controller.v1.AdminRequest
+	(*ItemResult)(nil),                // 30: ponor.controller.v1.ItemResult
+	(*AdminResponse)(nil),             // 31: ponor.controller.v1.AdminResponse
+	(*StatusRequest)(nil),             // 32: ponor.controller.v1.StatusRequest
+	(*StatusResponse)(nil),            // 33: ponor.controller.v1.StatusResponse
+	(*VoterStatus)(nil),               // 34: ponor.controller.v1.VoterStatus
+	(*SessionStatus)(nil),             // 35: ponor.controller.v1.SessionStatus
+	(*QuorumRequest)(nil),             // 36: ponor.controller.v1.QuorumRequest
+	(*QuorumMember)(nil),              // 37: ponor.controller.v1.QuorumMember
+	(*QuorumResponse)(nil),            // 38: ponor.controller.v1.QuorumResponse
+	(*BalanceRequest)(nil),            // 39: ponor.controller.v1.BalanceRequest
+	(*BalanceResponse)(nil),           // 40: ponor.controller.v1.BalanceResponse
+	(*BrokerBalance)(nil),             // 41: ponor.controller.v1.BrokerBalance
+	(*PlannedMove)(nil),               // 42: ponor.controller.v1.PlannedMove
+	nil,                               // 43: ponor.controller.v1.NewTopic.AssignmentsEntry
+	nil,                               // 44: ponor.controller.v1.NewTopic.ConfigsEntry
+	(*metadatapb.Command)(nil),        // 45: ponor.metadata.v1.Command
+	(*metadatapb.RegisterBroker)(nil), // 46: ponor.metadata.v1.RegisterBroker
+	(*metadatapb.Incarnation)(nil),    // 47: ponor.metadata.v1.Incarnation
 }
 var file_controller_controllerpb_controller_proto_depIdxs = []int32{
 	0,  // 0: ponor.controller.v1.Outcome.code:type_name -> ponor.controller.v1.Code
 	3,  // 1: ponor.controller.v1.HelloResponse.outcome:type_name -> ponor.controller.v1.Outcome
 	4,  // 2: ponor.controller.v1.HelloResponse.voters:type_name -> ponor.controller.v1.Voter
-	39, // 3: ponor.controller.v1.SubmitRequest.commands:type_name -> ponor.metadata.v1.Command
+	45, // 3: ponor.controller.v1.SubmitRequest.commands:type_name -> ponor.metadata.v1.Command
 	3,  // 4: ponor.controller.v1.SubmitResponse.outcome:type_name -> ponor.controller.v1.Outcome
 	3,  // 5: ponor.controller.v1.BarrierResponse.outcome:type_name -> ponor.controller.v1.Outcome
 	3,  // 6: ponor.controller.v1.FollowResponse.outcome:type_name -> ponor.controller.v1.Outcome
 	12, // 7: ponor.controller.v1.FollowResponse.entries:type_name -> ponor.controller.v1.FollowEntry
 	3,  // 8: ponor.controller.v1.SnapshotResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	40, // 9: ponor.controller.v1.RegisterRequest.registration:type_name -> ponor.metadata.v1.RegisterBroker
+	46, // 9: ponor.controller.v1.RegisterRequest.registration:type_name -> ponor.metadata.v1.RegisterBroker
 	3,  // 10: ponor.controller.v1.RegisterResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	41, // 11: ponor.controller.v1.RegisterResponse.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	41, // 12: ponor.controller.v1.HeartbeatRequest.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	3,  // 13: ponor.controller.v1.HeartbeatResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	20, // 14: ponor.controller.v1.HeartbeatResponse.moves:type_name -> ponor.controller.v1.Move
-	41, // 15: ponor.controller.v1.Move.target:type_name -> ponor.metadata.v1.Incarnation
-	37, // 16: ponor.controller.v1.NewTopic.assignments:type_name -> ponor.controller.v1.NewTopic.AssignmentsEntry
-	38, // 17: ponor.controller.v1.NewTopic.configs:type_name -> ponor.controller.v1.NewTopic.ConfigsEntry
-	21, // 18: ponor.controller.v1.NewPartitions.assignments:type_name -> ponor.controller.v1.ReplicaList
-	1,  // 19: ponor.controller.v1.ConfigChange.op:type_name -> ponor.controller.v1.ConfigChange.Op
-	24, // 20: ponor.controller.v1.ConfigResource.changes:type_name -> ponor.controller.v1.ConfigChange
-	22, // 21: ponor.controller.v1.AdminRequest.create_topics:type_name -> ponor.controller.v1.NewTopic
-	23, // 22: ponor.controller.v1.AdminRequest.create_partitions:type_name -> ponor.controller.v1.NewPartitions
-	25, // 23: ponor.controller.v1.AdminRequest.alter_configs:type_name -> ponor.controller.v1.ConfigResource
-	26, // 24: ponor.controller.v1.AdminRequest.reassign:type_name -> ponor.controller.v1.PartitionChange
-	26, // 25: ponor.controller.v1.AdminRequest.elect_preferred:type_name -> ponor.controller.v1.PartitionChange
-	3,  // 26: ponor.controller.v1.AdminResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	28, // 27: ponor.controller.v1.AdminResponse.items:type_name -> ponor.controller.v1.ItemResult
-	3,  // 28: ponor.controller.v1.StatusResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	32, // 29: ponor.controller.v1.StatusResponse.voters:type_name -> ponor.controller.v1.VoterStatus
-	33, // 30: ponor.controller.v1.StatusResponse.sessions:type_name -> ponor.controller.v1.SessionStatus
-	41, // 31: ponor.controller.v1.SessionStatus.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	2,  // 32: ponor.controller.v1.QuorumRequest.op:type_name -> ponor.controller.v1.QuorumRequest.Op
-	3,  // 33: ponor.controller.v1.QuorumResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	35, // 34: ponor.controller.v1.QuorumResponse.members:type_name -> ponor.controller.v1.QuorumMember
-	21, // 35: ponor.controller.v1.NewTopic.AssignmentsEntry.value:type_name -> ponor.controller.v1.ReplicaList
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	47, // 11: ponor.controller.v1.RegisterResponse.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	47, // 12: ponor.controller.v1.HeartbeatRequest.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	19, // 13: ponor.controller.v1.HeartbeatRequest.load:type_name -> ponor.controller.v1.Load
+	20, // 14: ponor.controller.v1.Load.busiest:type_name -> ponor.controller.v1.PartitionLoad
+	3,  // 15: ponor.controller.v1.HeartbeatResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	22, // 16: ponor.controller.v1.HeartbeatResponse.moves:type_name -> ponor.controller.v1.Move
+	47, // 17: ponor.controller.v1.Move.target:type_name -> ponor.metadata.v1.Incarnation
+	43, // 18: ponor.controller.v1.NewTopic.assignments:type_name -> ponor.controller.v1.NewTopic.AssignmentsEntry
+	44, // 19: ponor.controller.v1.NewTopic.configs:type_name -> ponor.controller.v1.NewTopic.ConfigsEntry
+	23, // 20: ponor.controller.v1.NewPartitions.assignments:type_name -> ponor.controller.v1.ReplicaList
+	1,  // 21: ponor.controller.v1.ConfigChange.op:type_name -> ponor.controller.v1.ConfigChange.Op
+	26, // 22: ponor.controller.v1.ConfigResource.changes:type_name -> ponor.controller.v1.ConfigChange
+	24, // 23: ponor.controller.v1.AdminRequest.create_topics:type_name -> ponor.controller.v1.NewTopic
+	25, // 24: ponor.controller.v1.AdminRequest.create_partitions:type_name -> ponor.controller.v1.NewPartitions
+	27, // 25: ponor.controller.v1.AdminRequest.alter_configs:type_name -> ponor.controller.v1.ConfigResource
+	28, // 26: ponor.controller.v1.AdminRequest.reassign:type_name -> ponor.controller.v1.PartitionChange
+	28, // 27: ponor.controller.v1.AdminRequest.elect_preferred:type_name -> ponor.controller.v1.PartitionChange
+	3,  // 28: ponor.controller.v1.AdminResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	30, // 29: ponor.controller.v1.AdminResponse.items:type_name -> ponor.controller.v1.ItemResult
+	3,  // 30: ponor.controller.v1.StatusResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	34, // 31: ponor.controller.v1.StatusResponse.voters:type_name -> ponor.controller.v1.VoterStatus
+	35, // 32: ponor.controller.v1.StatusResponse.sessions:type_name -> ponor.controller.v1.SessionStatus
+	47, // 33: ponor.controller.v1.SessionStatus.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	2,  // 34: ponor.controller.v1.QuorumRequest.op:type_name -> ponor.controller.v1.QuorumRequest.Op
+	3,  // 35: ponor.controller.v1.QuorumResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	37, // 36: ponor.controller.v1.QuorumResponse.members:type_name -> ponor.controller.v1.QuorumMember
+	3,  // 37: ponor.controller.v1.BalanceResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	41, // 38: ponor.controller.v1.BalanceResponse.brokers:type_name -> ponor.controller.v1.BrokerBalance
+	42, // 39: ponor.controller.v1.BalanceResponse.moves:type_name -> ponor.controller.v1.PlannedMove
+	23, // 40: ponor.controller.v1.NewTopic.AssignmentsEntry.value:type_name -> ponor.controller.v1.ReplicaList
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_controller_controllerpb_controller_proto_init() }
@@ -2917,7 +3436,7 @@ func file_controller_controllerpb_controller_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_controller_controllerpb_controller_proto_rawDesc), len(file_controller_controllerpb_controller_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   36,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
