@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/controller"
+	"ponor/coordinator"
+	"ponor/coordinator/group"
 	"ponor/metadata"
 	"ponor/partition"
 )
@@ -50,6 +52,9 @@ type Config struct {
 	Meta       Meta
 	Partitions Partitions
 	Admin      Admin
+	// Groups are the consumer groups that this node coordinates; nil coordinates
+	// none.
+	Groups *coordinator.Shards[*group.Machine]
 
 	// AutoCreateTopics is the default of auto.create.topics.enable: whether
 	// Metadata may create the topics it is asked for. A dynamic broker config

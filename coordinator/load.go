@@ -56,6 +56,7 @@ func (sh *shard[M]) load() error {
 	sh.machine.Loaded(time.Now())
 	sh.compact.loaded(sh.part.Bytes(), sh.owner.cfg.CompactBytes)
 	close(sh.loaded)
+	sh.owner.cfg.Metrics.loaded.Inc()
 	took := time.Since(begun)
 	sh.owner.cfg.Metrics.loads.Observe(took)
 	sh.owner.cfg.Logger.Debug("coordinator loaded", "partition", sh.part.ID().String(), "records", int64(end-first), "took", took)

@@ -4,6 +4,7 @@ import "ponor/internal/metrics"
 
 // Metrics are what Shards count. The zero value is ready.
 type Metrics struct {
+	loaded      metrics.Counter // shards now
 	loads       metrics.Durations
 	batches     metrics.Counter
 	bytes       metrics.Counter
@@ -20,4 +21,14 @@ func (m *Metrics) appended(bytes int) {
 func (m *Metrics) compacted(before int64) {
 	m.compactions.Inc()
 	m.freed.Add(before)
+}
+
+// Show writes the counts to a page.
+func (m *Metrics) Show(p *metrics.Page) {
+	p.Set(metrics.CoordinatorShards, float64(m.loaded.Count()))
+	p.Durations(metrics.CoordinatorLoadSeconds, &m.loads)
+	p.Count(metrics.CoordinatorBatches, &m.batches)
+	p.Count(metrics.CoordinatorBytes, &m.bytes)
+	p.Count(metrics.CoordinatorCompactions, &m.compactions)
+	p.Count(metrics.CoordinatorFreed, &m.freed)
 }

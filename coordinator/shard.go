@@ -49,6 +49,9 @@ func (sh *shard[M]) loseLocked(why error) {
 	}
 	sh.lost = why
 	sh.cancel()
+	if sh.ready() {
+		sh.owner.cfg.Metrics.loaded.Add(-1)
+	}
 	var none M
 	sh.machine = none
 	sh.log = tail{}
@@ -62,12 +65,20 @@ func (sh *shard[M]) why() error {
 	return sh.lost
 }
 
-// await waits until the shard has loaded.
-func (sh *shard[M]) await(ctx context.Context, patience time.Duration) error {
+// ready says whether the shard has loaded.
+func (sh *shard[M]) ready() bool {
 	select {
 	case <-sh.loaded:
-		return nil
+		return true
 	default:
+		return false
+	}
+}
+
+// await waits until the shard has loaded.
+func (sh *shard[M]) await(ctx context.Context, patience time.Duration) error {
+	if sh.ready() {
+		return nil
 	}
 	t := time.NewTimer(patience)
 	defer t.Stop()

@@ -55,6 +55,14 @@ const (
 	MoveSeconds
 	MovePause
 
+	// Coordinators.
+	CoordinatorShards
+	CoordinatorLoadSeconds
+	CoordinatorBatches
+	CoordinatorBytes
+	CoordinatorCompactions
+	CoordinatorFreed
+
 	// Write-ahead log.
 	SlotPutSeconds
 	SlotCommitSeconds
@@ -164,6 +172,13 @@ var table = [numIDs]Metric{
 	MoveSeconds: {"ponor_move_step_seconds", KindHistogram, []string{"step"}, "Steps of moves, of up to 256 partitions each: index (while appends go on), drain (appends stopped, until all are durable), commit."},
 	MovePause:   {"ponor_move_pause_seconds", KindHistogram, nil, "How long appends to a partition were held up by its move."},
 
+	CoordinatorShards:      {"ponor_coordinator_partitions", KindGauge, nil, "Partitions of __consumer_offsets whose groups this node coordinates."},
+	CoordinatorLoadSeconds: {"ponor_coordinator_load_seconds", KindHistogram, nil, "How long such a partition took to load after it had opened."},
+	CoordinatorBatches:     {"ponor_coordinator_batches_total", KindCounter, nil, "Batches written to __consumer_offsets."},
+	CoordinatorBytes:       {"ponor_coordinator_bytes_total", KindCounter, nil, "Their bytes."},
+	CoordinatorCompactions: {"ponor_coordinator_compactions_total", KindCounter, nil, "Times that such a partition was written anew to drop what it no longer needs."},
+	CoordinatorFreed:       {"ponor_coordinator_compacted_bytes_total", KindCounter, nil, "Bytes that such partitions had when they were written anew."},
+
 	SlotPutSeconds:    {"ponor_slot_put_seconds", KindHistogram, nil, "Time to write a slot to the store, all attempts."},
 	SlotCommitSeconds: {"ponor_slot_commit_seconds", KindHistogram, nil, "From the first batch in a slot until it is acknowledged."},
 	SlotBytes:         {"ponor_slot_bytes", KindHistogram, nil, "Bytes of batches in a slot (flush size)."},
@@ -243,16 +258,17 @@ var table = [numIDs]Metric{
 
 // sections are the headings of docs/metrics.md, by the first row below each.
 var sections = map[ID]string{
-	BuildInfo:      "The node",
-	Partitions:     "Partitions",
-	Fences:         "Takeovers",
-	Moves:          "Moves",
-	SlotPutSeconds: "Write-ahead log",
-	Reads:          "Memory",
-	StoreRequests:  "Object store",
-	Connections:    "Clients",
-	Controller:     "Cluster metadata",
-	ProcessCPU:     "The process (names as every exporter has them; nodes of one process share them)",
+	BuildInfo:         "The node",
+	Partitions:        "Partitions",
+	Fences:            "Takeovers",
+	Moves:             "Moves",
+	CoordinatorShards: "Coordinators",
+	SlotPutSeconds:    "Write-ahead log",
+	Reads:             "Memory",
+	StoreRequests:     "Object store",
+	Connections:       "Clients",
+	Controller:        "Cluster metadata",
+	ProcessCPU:        "The process (names as every exporter has them; nodes of one process share them)",
 }
 
 // Table lists every metric, by ID.

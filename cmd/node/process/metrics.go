@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/broker"
+	"ponor/coordinator"
 	"ponor/internal/metrics"
 	"ponor/metadata"
 	"ponor/partition"
@@ -23,6 +24,7 @@ type meters struct {
 	store         *counted.Bucket // the node's store, counted
 	logs          sharedlog.Metrics
 	partitions    partition.Metrics
+	groups        coordinator.Metrics
 	requests      requests
 	registrations metrics.Counter
 
@@ -112,6 +114,7 @@ func (n *Node) show(p *metrics.Page) {
 	p.Flag(metrics.Ready, n.Unready() == nil)
 	p.Count(metrics.Registrations, &m.registrations)
 	m.partitions.Show(p)
+	m.groups.Show(p)
 	m.logs.Show(p)
 	m.store.Show(p)
 	if now := n.now.Load(); now != nil {

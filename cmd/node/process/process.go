@@ -17,6 +17,8 @@ import (
 
 	"ponor/broker"
 	"ponor/controller"
+	"ponor/coordinator"
+	"ponor/coordinator/group"
 	"ponor/locallog"
 	"ponor/metadata"
 	"ponor/partition"
@@ -85,6 +87,8 @@ type Config struct {
 	// auto.create.topics.enable and num.partitions.
 	AutoCreateTopics  bool
 	DefaultPartitions int32
+	// Groups are the settings of consumer groups; default Kafka's.
+	Groups group.Config
 
 	// Level is the log level that clients may change; Logger nil discards.
 	Level  *slog.LevelVar
@@ -98,6 +102,7 @@ type Node struct {
 	ctl    *controller.Node
 	local  *locallog.Store
 	hosted hosted
+	groups *coordinator.Shards[*group.Machine]
 	meters *meters
 	now    atomic.Pointer[life] // nil between incarnations
 
@@ -238,6 +243,8 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 			}
 		}()
 	}
+	n.groups = n.coordinate()
+	defer n.groups.Close()
 	api := n.broker()
 	server, err := rpc.NewServer(n.serverConfig(append(append(api.APIs(listenerName), n.ctl.OperatorAPIs()...), n.metricsAPI())))
 	if err != nil {
@@ -289,7 +296,7 @@ func (n *Node) openLocal() error {
 // broker makes the API surface over this node's parts.
 func (n *Node) broker() *broker.Broker {
 	cfg := broker.Config{
-		NodeID: n.cfg.NodeID, Meta: n.ctl, Partitions: &n.hosted, Admin: n.ctl,
+		NodeID: n.cfg.NodeID, Meta: n.ctl, Partitions: &n.hosted, Admin: n.ctl, Groups: n.groups,
 		AutoCreateTopics: n.cfg.AutoCreateTopics, StoreName: n.cfg.StoreURL, Draining: n.draining,
 		BrokerConfigs: map[string]string{
 			"broker.id": strconv.Itoa(int(n.cfg.NodeID)), "node.id": strconv.Itoa(int(n.cfg.NodeID)),
@@ -347,7 +354,8 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	if err != nil {
 		return fmt.Errorf("open shared logs: %w", err)
 	}
-	setCfg := partition.SetConfig{Meta: n.ctl, Incarnation: inc, Shared: shared, Proof: shared, Metrics: &n.meters.partitions, Logger: n.log}
+	setCfg := partition.SetConfig{Meta: n.ctl, Incarnation: inc, Shared: shared, Proof: shared, Metrics: &n.meters.partitions, Logger: n.log,
+		Opened: n.groups.Opened, Closed: n.groups.Closed}
 	if n.local != nil {
 		setCfg.Local = n.local
 	}
