@@ -28,6 +28,7 @@ type settings struct {
 	SessionTimeout    time.Duration
 	CacheBytes        int64
 	WALBudget         int64
+	PackBytes         int64 // 0: the engine chooses
 	MaxConnections    int64
 	AutoCreateTopics  bool
 	DefaultPartitions int32
@@ -64,6 +65,7 @@ func settingsTable() []setting {
 		{"session-timeout", "3s", "a broker that is silent this long loses its partitions; short finds deaths sooner, long tolerates pauses", setDuration(func(s *settings) *time.Duration { return &s.SessionTimeout })},
 		{"cache-bytes", "256MiB", "memory for recent records and for blocks read from the store", setBytes(func(s *settings) *int64 { return &s.CacheBytes })},
 		{"wal-budget", "128MiB", "bytes that may wait for the store before producers are pushed back", setBytes(func(s *settings) *int64 { return &s.WALBudget })},
+		{"pack-bytes", "auto", "unpacked bytes of the write-ahead log at which they are rewritten into large objects; more: fewer rewrites, but a takeover looks at more objects; auto: a quarter of the memory for recent records, at most 64MiB", setBytesOrAuto(func(s *settings) *int64 { return &s.PackBytes })},
 		{"max-connections", "20000", "client connections this node accepts", setInt64(func(s *settings) *int64 { return &s.MaxConnections })},
 		{"auto-create-topics", "false", "create a topic that a client asks for by name", setBool(func(s *settings) *bool { return &s.AutoCreateTopics })},
 		{"default-partitions", "1", "partitions of a topic created without a count (Kafka's num.partitions)", setInt32(func(s *settings) *int32 { return &s.DefaultPartitions }, 1)},
@@ -130,6 +132,18 @@ func setBytes(at func(*settings) *int64) func(*settings, string) error {
 		}
 		*at(s) = n
 		return nil
+	}
+}
+
+// setBytesOrAuto leaves 0 for auto.
+func setBytesOrAuto(at func(*settings) *int64) func(*settings, string) error {
+	set := setBytes(at)
+	return func(s *settings, v string) error {
+		if v == "auto" {
+			*at(s) = 0
+			return nil
+		}
+		return set(s, v)
 	}
 }
 

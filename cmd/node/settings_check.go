@@ -80,6 +80,9 @@ func (s *settings) check() error {
 	if s.WALBudget < 8<<20 {
 		return wrongSetting("wal-budget", "a node needs 8MiB or more")
 	}
+	if s.PackBytes != 0 && (s.PackBytes < 1<<20 || s.PackBytes > 1<<30) {
+		return wrongSetting("pack-bytes", "write auto or a size from 1MiB to 1GiB, beyond which producers are pushed back")
+	}
 	if err := s.checkStore(); err != nil {
 		return err
 	}

@@ -74,6 +74,7 @@ func TestWrongSettingsSayWhatWhereAndWhatToDo(t *testing.T) {
 		{"even quorum", "", []string{"--join", "a:1,127.0.0.1:9192", "--store", "dir:///s"}, []string{"2 controllers", "1, 3 or 5"}},
 		{"quorum on all interfaces", "", []string{"--controller-listen", "0.0.0.0:1", "--join", "a:1,b:1,c:1", "--store", "dir:///s"}, []string{"--controller-advertise"}},
 		{"impatient", "", []string{"--session-timeout", "1ms"}, []string{"session-timeout", "500ms"}},
+		{"packs too large", "", []string{"--pack-bytes", "2GiB"}, []string{"pack-bytes", "1GiB"}},
 		{"no memory", "", []string{"--cache-bytes", "1KiB"}, []string{"8MiB"}},
 		{"unknown role", "", []string{"--roles", "broker,observer"}, []string{"observer"}},
 		{"broker without join", "", []string{"--roles", "broker", "--store", "dir:///s"}, []string{"--join"}},

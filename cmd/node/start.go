@@ -81,7 +81,7 @@ func newNode(ctx context.Context, set settings, bucket objstore.Bucket, log *slo
 	cfg := process.Config{
 		NodeID: metadata.BrokerID(set.NodeID), Version: version(), Bucket: bucket, StoreURL: set.Store,
 		Advertise: set.Advertise, AdvertiseQuorum: set.ControllerAdvert, Join: set.Join, Zone: set.Zone,
-		SessionTimeout: set.SessionTimeout, CacheBytes: set.CacheBytes, WALBudget: set.WALBudget,
+		SessionTimeout: set.SessionTimeout, CacheBytes: set.CacheBytes, WALBudget: set.WALBudget, PackBytes: set.PackBytes,
 		MaxConns: int(set.MaxConnections), AutoCreateTopics: set.AutoCreateTopics, DefaultPartitions: set.DefaultPartitions,
 		Level: level, Logger: log,
 	}

@@ -75,6 +75,8 @@ type Config struct {
 	CacheBytes int64
 	// WALBudget: see Budget of sharedlog.Config.
 	WALBudget int64
+	// PackBytes: see sharedlog.Config.
+	PackBytes int64
 	// MaxConns bounds client connections; default see rpc.ServerConfig.
 	MaxConns int
 	// TuneLogs, TunePartitions and TuneController may change what no other field
@@ -340,7 +342,7 @@ func (n *Node) logs(inc metadata.Incarnation) sharedlog.Config {
 		cache = defaultCache
 	}
 	logs := sharedlog.Config{Bucket: n.meters.store, Metrics: &n.meters.logs, Meta: n.ctl, Incarnation: inc,
-		CacheBytes: cache - cache/4, ReadCacheBytes: cache / 4, Budget: n.cfg.WALBudget, Logger: n.log}
+		CacheBytes: cache - cache/4, ReadCacheBytes: cache / 4, Budget: n.cfg.WALBudget, PackBytes: n.cfg.PackBytes, Logger: n.log}
 	if n.cfg.TuneLogs != nil {
 		n.cfg.TuneLogs(&logs)
 	}
