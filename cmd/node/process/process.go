@@ -248,7 +248,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 	n.groups = n.coordinate()
 	defer n.groups.Close()
 	api := n.broker()
-	server, err := rpc.NewServer(n.serverConfig(append(append(api.APIs(listenerName), n.ctl.OperatorAPIs()...), n.metricsAPI())))
+	server, err := rpc.NewServer(n.serverConfig(append(append(api.APIs(listenerName), n.ctl.OperatorAPIs()...), n.metricsAPI(), n.groupAPI())))
 	if err != nil {
 		return fmt.Errorf("set up the server: %w", err)
 	}
