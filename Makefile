@@ -53,7 +53,7 @@ clients: build ## Test with kcat, the Java tools, kafka-python and franz-go's ow
 	bash deploy/ci/clients.sh
 
 clients-s3: build ## The same with the logs in an S3 server in memory
-	STORE=s3 bash deploy/ci/clients.sh
+	STORE=s3 bash deploy/ci/clients.sh $(if $(CLIENTS),-run '$(CLIENTS)')
 
 mutants: ## Break each rule of the shared log and see its test fail, in about 15 minutes; ONLY chooses some
 	$(GO) run ./internal/mutants -only '$(ONLY)'
