@@ -44,6 +44,7 @@ var codes = []struct {
 	{coordinator.ErrNotCoordinator, kerr.NotCoordinator},
 	{coordinator.ErrLoading, kerr.CoordinatorLoadInProgress},
 	{coordinator.ErrUnavailable, kerr.CoordinatorNotAvailable},
+	{coordinator.ErrTooLarge, kerr.MessageTooLarge},
 
 	// What is not (or no longer) led from here has an owner elsewhere: the client
 	// asks Metadata and retries there.

@@ -32,18 +32,15 @@ func offsetKey(group, topic string, partition int32) []byte {
 	return k.AppendTo(nil)
 }
 
-// value is the offset as Kafka writes it: version 1 if it has a time to expire, which
-// only commits of old clients have; 4, which has the topic's id, if that is known.
+// value is the offset as Kafka writes it: version 4, which has the topic's id, or 1 if
+// it has a time to expire, which only commits of old clients have.
 func (o offset) value() []byte {
 	v := kmsg.OffsetCommitValue{
-		Version: 3, Offset: o.at, LeaderEpoch: o.epoch, Metadata: o.note,
+		Version: 4, Offset: o.at, LeaderEpoch: o.epoch, Metadata: o.note,
 		CommitTimestamp: o.committed, ExpireTimestamp: o.expires, TopicID: o.topic,
 	}
-	switch {
-	case o.expires >= 0:
+	if o.expires >= 0 {
 		v.Version = 1
-	case o.topic != [16]byte{}:
-		v.Version = 4
 	}
 	return v.AppendTo(nil)
 }

@@ -1,0 +1,39 @@
+package broker
+
+// JoinGroup v0-9: makes the client a member of a classic group's next generation,
+// and waits for that.
+//
+// Version notes:
+//   v1 rebalance timeout (KIP-62)
+//   v4 a new member gets its id first (KIP-394)
+//   v5 static members (KIP-345)
+//   v6 flexible
+//   v7 the protocol type in the answer (KIP-559)
+//   v8 reasons (KIP-800), logged at debug level
+//   v9 SkipAssignment (KIP-814)
+
+import (
+	"context"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ponor/coordinator"
+	"ponor/coordinator/group"
+)
+
+func (b *Broker) joinGroup(ctx context.Context, c call, req *kmsg.JoinGroupRequest) kmsg.Response {
+	if req.Reason != nil && *req.Reason != "" {
+		b.log.Debug("member joins", "group", req.Group, "member", req.MemberID, "reason", *req.Reason)
+	}
+	resp, err := askGroup(ctx, b, c, req.Group,
+		func(m *group.Machine, now time.Time, reply func(*kmsg.JoinGroupResponse)) []coordinator.Record {
+			return m.JoinGroup(now, c.caller(), req, reply)
+		})
+	if err != nil {
+		resp = answer[*kmsg.JoinGroupResponse](req)
+		resp.Generation, resp.MemberID, resp.ErrorCode = -1, req.MemberID, codeOf(err)
+	}
+	resp.Version = req.Version
+	return resp
+}
