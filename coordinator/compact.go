@@ -32,12 +32,12 @@ func (c *compaction) due() bool {
 
 // compactIfDue writes the live records to the end of the log, all in one go: a
 // change between two of them would make an old record newer than the change. mu
-// is held, for about 0.3 s per million records. When they are durable, what is
+// is held, for about 0.3 s per million records. An error says that the shard is lost. When they are durable, what is
 // before them goes.
-func (sh *shard[M]) compactIfDue(now time.Time) {
+func (sh *shard[M]) compactIfDue(now time.Time) error {
 	c := &sh.compact
 	if !c.due() {
-		return
+		return nil
 	}
 	var live []Record
 	bytes := 0
@@ -47,16 +47,17 @@ func (sh *shard[M]) compactIfDue(now time.Time) {
 		return true
 	})
 	if c.live = int64(bytes); !c.due() {
-		return // most of it is live; now we know
+		return nil // most of it is live; now we know
 	}
 	from := sh.part.End()
 	before := c.bytes
-	if sh.append(live, now) != nil {
-		return
+	if err := sh.append(live, now); err != nil {
+		return err
 	}
 	c.running, c.bytes = true, c.bytes-before
 	newest := sh.log.newest
 	sh.owner.wg.Go(func() { sh.cut(from, newest, before) })
+	return nil
 }
 
 // cut moves the log's start to where its live records begin, once these are

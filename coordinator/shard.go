@@ -225,8 +225,8 @@ func (sh *shard[M]) attend(now time.Time) time.Duration {
 	wait := time.Hour
 	if len(sh.log.waiting) > 0 {
 		wait = retryAppend
-	} else {
-		sh.compactIfDue(now)
+	} else if sh.compactIfDue(now) != nil {
+		return time.Hour // lost
 	}
 	sh.alarm = time.Time{}
 	if next := sh.machine.Next(); !next.IsZero() {
