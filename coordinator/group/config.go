@@ -41,6 +41,11 @@ type Config struct {
 	// Exists says whether the topic of that name has that id in the newest metadata
 	// of this node; a zero id stands for any. Default: all exist.
 	Exists func(topic string, id [16]byte) bool
+	// Consumer are the settings of groups that the coordinator assigns (KIP-848).
+	Consumer ConsumerConfig
+	// Topics is the newest that the node knows of topics, at the time of the call.
+	// Default: none exist.
+	Topics func() Topics
 	// NewID makes the part of a member id that nobody can guess; default is a
 	// random UUID.
 	NewID func() string
@@ -71,6 +76,10 @@ func (c Config) withDefaults() Config {
 	if c.Exists == nil {
 		c.Exists = func(string, [16]byte) bool { return true }
 	}
+	if c.Topics == nil {
+		c.Topics = func() Topics { return noTopics{} }
+	}
+	c.Consumer = c.Consumer.withDefaults()
 	if c.NewID == nil {
 		c.NewID = randomUUID
 	}
@@ -122,5 +131,11 @@ func ConfigFrom(value func(name string) (string, bool)) (Config, error) {
 	duration("offsets.retention.check.interval.ms", time.Millisecond, &c.OffsetsRetentionCheck)
 	size("group.max.size", &c.MaxSize)
 	size("offset.metadata.max.bytes", &c.OffsetMetadataMaxBytes)
+	duration("group.consumer.session.timeout.ms", time.Millisecond, &c.Consumer.SessionTimeout)
+	duration("group.consumer.heartbeat.interval.ms", time.Millisecond, &c.Consumer.HeartbeatInterval)
+	size("group.consumer.max.size", &c.Consumer.MaxSize)
+	if failed == nil {
+		failed = c.Consumer.read(value)
+	}
 	return c, failed
 }
