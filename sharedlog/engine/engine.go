@@ -33,7 +33,6 @@ type Engine struct {
 
 	proof   proof
 	full    atomic.Bool   // unpacked WAL at its bound: push back
-	late    atomic.Int32  // commands that have waited long for the metadata
 	counter atomic.Uint64 // of our objects' names
 
 	// ledger holds a token while a command that moves committed ends is planned
@@ -53,10 +52,15 @@ type Engine struct {
 	bytes    int64       // of record data in unpacked
 	since    time.Time   // when the oldest of unpacked became durable
 	force    bool        // someone waits for a pack
-	packed   []*wal.Slot // committed elsewhere, perhaps still in memory
-	trim     uint64      // first slot of unpacked
-	round    chan struct{}
-	pending  map[string]claim // objects that may still get their first reference
+	late     int         // commands that have waited long for the metadata
+	backlog  struct {    // of unpacked, what an outage of the metadata has left
+		slots int
+		bytes int64
+	}
+	packed  []*wal.Slot // committed elsewhere, perhaps still in memory
+	trim    uint64      // first slot of unpacked
+	round   chan struct{}
+	pending map[string]claim // objects that may still get their first reference
 	// sealing has the recovery indexes among pending: the controller submits
 	// their Sealed, so they are settled when the WAL is sealed, by anyone.
 	sealing map[string]metadata.Incarnation
@@ -270,18 +274,23 @@ const outageFactor = 64
 // boundLocked notes whether unpacked WAL is at its bound.
 func (e *Engine) boundLocked() {
 	slots, bytes := e.cfg.MaxSlots, e.cfg.MaxUnpacked
-	if e.late.Load() > 0 {
+	if e.late > 0 {
+		e.backlog.slots, e.backlog.bytes = len(e.unpacked), e.bytes
 		slots, bytes = slots*outageFactor, bytes*outageFactor
 	}
+	// What an outage has left behind must shrink, but appends need not wait for
+	// all of it.
+	e.backlog.slots, e.backlog.bytes = min(e.backlog.slots, len(e.unpacked)), min(e.backlog.bytes, e.bytes)
+	slots, bytes = slots+e.backlog.slots, bytes+e.backlog.bytes
 	e.full.Store(len(e.unpacked) >= slots || e.bytes >= bytes)
 }
 
 // outage counts commands that wait for the metadata for longer than a takeover of
 // its leader should take.
-func (e *Engine) outage(n int32) {
+func (e *Engine) outage(n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if now := e.late.Add(n); n > 0 && now == 1 {
+	if e.late += n; n > 0 && e.late == 1 {
 		e.cfg.Logger.Warn("the metadata takes no commands: unpacked WAL may grow beyond its bound", "broker", e.cfg.Incarnation.String())
 	}
 	e.boundLocked()
