@@ -1,16 +1,89 @@
 package process
 
 import (
+	"context"
+	"errors"
+	"time"
+
+	"ponor/broker"
 	"ponor/coordinator"
 	"ponor/coordinator/group"
+	"ponor/metadata"
 )
 
 // coordinate makes what keeps the consumer groups, for all incarnations of the
 // node: the partitions that each of them opens and closes tell it.
 func (n *Node) coordinate() *coordinator.Shards[*group.Machine] {
+	cfg := n.cfg.Groups
+	cfg.Exists = func(topic string, id [16]byte) bool { return broker.TopicExists(n.ctl.Image(), topic, id) }
 	return coordinator.New(coordinator.Config[*group.Machine]{
 		Topic: "__consumer_offsets", Image: n.ctl.Image, Partitions: &n.hosted,
-		New:     func(int32) *group.Machine { return group.New(n.cfg.Groups) },
+		New:     func(int32) *group.Machine { return group.New(cfg) },
 		Metrics: &n.meters.groups, Logger: n.log,
 	})
+}
+
+// beside runs f until the func that it returns is called, which waits for it.
+func (n *Node) beside(ctx context.Context, f func(context.Context)) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// deletionsEvery is how long the offsets of a deleted topic may stay. The image
+// changes all the time; looking through its topics that often would cost.
+const deletionsEvery = 2 * time.Second
+
+// tellDeletions tells the groups of topics that are deleted, until ctx ends.
+func (n *Node) tellDeletions(ctx context.Context) {
+	tick := time.NewTicker(deletionsEvery)
+	defer tick.Stop()
+	var seen *metadata.Image
+	known := make(map[metadata.TopicID]struct{})
+	due := false
+	for {
+		if img := n.ctl.Image(); img != seen {
+			seen = img
+			due = deletedTopics(img, known) || due
+		}
+		if due {
+			// A shard that is lost, or loads, looks for itself when it has loaded.
+			err := n.groups.All(ctx, time.Now(), func(m *group.Machine, _ time.Time) []coordinator.Record { return m.TopicsDeleted() })
+			if due = err != nil && !errors.Is(err, coordinator.ErrLoading); due && ctx.Err() == nil {
+				n.log.Warn("offsets of deleted topics stay for now", "err", err)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// deletedTopics makes known the topics of img, and says whether one is gone.
+func deletedTopics(img *metadata.Image, known map[metadata.TopicID]struct{}) bool {
+	live := 0
+	for t := range img.Topics() {
+		if !t.Deleting {
+			known[t.ID] = struct{}{}
+			live++
+		}
+	}
+	if live == len(known) {
+		return false
+	}
+	for id := range known {
+		if t, ok := img.TopicByID(id); !ok || t.Deleting {
+			delete(known, id)
+		}
+	}
+	return true
 }

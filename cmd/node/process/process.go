@@ -247,6 +247,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 	}
 	n.groups = n.coordinate()
 	defer n.groups.Close()
+	defer n.beside(ctx, n.tellDeletions)()
 	api := n.broker()
 	server, err := rpc.NewServer(n.serverConfig(append(append(api.APIs(listenerName), n.ctl.OperatorAPIs()...), n.metricsAPI(), n.groupAPI())))
 	if err != nil {
