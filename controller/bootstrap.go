@@ -70,7 +70,7 @@ func (s *server) hello(_ context.Context, _ *rpc.Conn, _ *controllerpb.HelloRequ
 // be given a vote.
 func (n *Node) bootstrap(ctx context.Context, v *voter) {
 	if !v.fresh {
-		n.standAlone(ctx, v)
+		n.standAlone(v)
 		return
 	}
 	// A directory that was in a cluster never makes one, and whoever has found
@@ -78,7 +78,7 @@ func (n *Node) bootstrap(ctx context.Context, v *voter) {
 	began := time.Now()
 	for len(v.servers()) == 0 && n.clusterID() == "" {
 		if len(n.cfg.Join) == 0 || len(n.cfg.Join) == 1 && n.cfg.Join[0] == n.cfg.AdvertiseController {
-			n.form(ctx, v, []raft.Server{{ID: v.id, Address: v.self}})
+			n.form(v, []raft.Server{{ID: v.id, Address: v.self}})
 			return
 		}
 		peers, problem := n.meet(ctx)
@@ -91,7 +91,7 @@ func (n *Node) bootstrap(ctx context.Context, v *voter) {
 				id := serverID(p.id, directoryFrom(p.hello.Directory))
 				servers = append(servers, raft.Server{ID: id, Address: raftAddress(id, p.address)})
 			}
-			n.form(ctx, v, servers)
+			n.form(v, servers)
 			return
 		}
 		if problem != nil {
@@ -121,7 +121,7 @@ func (n *Node) formingTrouble(began time.Time, problem error) {
 
 // form bootstraps Raft and stands for election at once, since nobody else can
 // be leading.
-func (n *Node) form(ctx context.Context, v *voter, servers []raft.Server) {
+func (n *Node) form(v *voter, servers []raft.Server) {
 	if err := v.log.begin(firstGeneration); err != nil {
 		n.fail(fmt.Errorf("bootstrap quorum: %w", err))
 		return
@@ -133,13 +133,13 @@ func (n *Node) form(ctx context.Context, v *voter, servers []raft.Server) {
 		return
 	}
 	n.log.Info("quorum formed", "voters", len(servers))
-	_ = v.transport.stand(ctx)
+	_ = v.transport.stand()
 }
 
 // standAlone spares a restarted quorum of one the election timeout.
-func (n *Node) standAlone(ctx context.Context, v *voter) {
+func (n *Node) standAlone(v *voter) {
 	if s := v.voters(); len(s) == 1 && s[0].ID == v.id {
-		_ = v.transport.stand(ctx)
+		_ = v.transport.stand()
 	}
 }
 

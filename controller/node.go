@@ -169,7 +169,6 @@ func (n *Node) startRaft(spawn func(func(context.Context))) error {
 	if err != nil {
 		return err
 	}
-	spawn(func(context.Context) { v.transport.forward(v.ended) })
 	n.vote.Store(v)
 	observations := make(chan raft.Observation, 64)
 	v.raft.RegisterObserver(raft.NewObserver(observations, false, func(o *raft.Observation) bool {

@@ -14,6 +14,10 @@ import (
 	"ponor/rpc"
 )
 
+// lookEvery is how many heartbeat intervals the leader waits between two looks
+// at the members. Whoever asks for a change or a description causes a look.
+const lookEvery = 4
+
 // quorum is the leader's care of who votes. Every change goes through turn, one
 // at a time; found has its own lock.
 type quorum struct {
@@ -47,7 +51,7 @@ func (q *quorum) enter(ctx context.Context) (leave func(), err error) {
 // run asks all members how they are, again and again, and repairs what needs
 // it.
 func (q *quorum) run(ctx context.Context) {
-	tick := time.NewTicker(2 * q.node.cfg.HeartbeatInterval)
+	tick := time.NewTicker(lookEvery * q.node.cfg.HeartbeatInterval)
 	defer tick.Stop()
 	for {
 		select {

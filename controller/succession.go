@@ -61,7 +61,7 @@ func (n *Node) suspectLeader(ctx context.Context, address string) {
 		return
 	}
 	n.log.Info("the leader's process is gone, standing for election", "address", address)
-	if err := v.transport.stand(ctx); err != nil {
+	if err := v.transport.stand(); err != nil {
 		n.log.Debug("cannot stand for election", "err", err)
 	}
 }

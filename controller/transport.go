@@ -24,64 +24,25 @@ import (
 // And the node can tell its own Raft to stand for election (see succession.go).
 type transport struct {
 	*raft.NetworkTransport
-	rpcs chan raft.RPC
-	done chan struct{} // closed when forward ended
-}
-
-func newTransport(inner *raft.NetworkTransport) *transport {
-	return &transport{NetworkTransport: inner, rpcs: make(chan raft.RPC), done: make(chan struct{})}
+	id   raft.ServerID
+	self raft.ServerAddress
 }
 
 // SetHeartbeatHandler does nothing, on purpose; see transport.
 func (t *transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
-// Consumer is what Raft reads calls from.
-func (t *transport) Consumer() <-chan raft.RPC { return t.rpcs }
-
-// forward moves calls from the network to Raft until stop is closed.
-func (t *transport) forward(stop <-chan struct{}) {
-	defer close(t.done)
-	in := t.NetworkTransport.Consumer()
-	for {
-		select {
-		case rpc := <-in:
-			select {
-			case t.rpcs <- rpc:
-			case <-stop:
-				return
-			}
-		case <-stop:
-			return
-		}
-	}
-}
-
 // stand makes the local Raft a candidate at once, as if the leader had handed
-// over to it. Elections are safe whenever they are held; see succession.go for
-// when it is wise.
+// over to it: it sends itself what the leader would. Elections are safe whenever
+// they are held; see succession.go for when it is wise. It takes raftTimeout at
+// most.
 //
 // Raft believes that whoever is told to stand has a vote; the caller makes sure.
-func (t *transport) stand(ctx context.Context) error {
-	resp := make(chan raft.RPCResponse, 1)
-	rpc := raft.RPC{
-		Command:  &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}},
-		RespChan: resp,
+func (t *transport) stand() error {
+	q := &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
+	if err := t.TimeoutNow(t.id, t.self, q, new(raft.TimeoutNowResponse)); err != nil {
+		return fmt.Errorf("tell the own raft to stand: %w", err)
 	}
-	select {
-	case t.rpcs <- rpc:
-	case <-t.done:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case r := <-resp:
-		return r.Error
-	case <-t.done:
-		return ErrClosed
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return nil
 }
 
 // raftLayer gives Raft the connections that the mux sorted out for it, and
@@ -111,6 +72,9 @@ func (l *raftLayer) Addr() net.Addr { return advertised(l.self) }
 
 // Dial connects to another server and says whom it wants.
 func (l *raftLayer) Dial(raftAddr raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	if raftAddr == l.self {
+		return l.dialSelf()
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	server, address := dialAddress(raftAddr)
@@ -127,6 +91,22 @@ func (l *raftLayer) Dial(raftAddr raft.ServerAddress, timeout time.Duration) (ne
 	}
 	_ = c.SetWriteDeadline(time.Time{})
 	return c, nil
+}
+
+// dialSelf connects this server to itself, which needs no network: its address
+// may be one that only others can reach.
+func (l *raftLayer) dialSelf() (net.Conn, error) {
+	near, far := net.Pipe()
+	c := &muxConn{Conn: far, mux: l.mux}
+	if !l.mux.track(c) {
+		return nil, net.ErrClosed
+	}
+	select {
+	case l.mux.raft <- c:
+		return near, nil
+	case <-l.mux.done:
+		return nil, net.ErrClosed
+	}
 }
 
 // advertised is a net.Addr made of text.

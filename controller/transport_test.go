@@ -32,10 +32,11 @@ func TestHeartbeatsTakeNoShortCut(t *testing.T) {
 			mux: m, self: raftAddress("b", l.Addr().String()), dial: (&net.Dialer{}).DialContext,
 			greeting: func() greeting { return greeting{} },
 		}
-		tr := newTransport(raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: layer, MaxPool: 1, Timeout: 5 * time.Second}))
-		stop := make(chan struct{})
-		go tr.forward(stop)
-		t.Cleanup(func() { close(stop); <-tr.done; tr.Close(); m.close() })
+		tr := &transport{
+			id: "b", self: layer.self,
+			NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: layer, MaxPool: 1, Timeout: 5 * time.Second}),
+		}
+		t.Cleanup(func() { tr.Close(); m.close() })
 		return tr, m
 	}
 	a, _ := serve()

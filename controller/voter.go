@@ -30,7 +30,6 @@ type voter struct {
 	raft      *raft.Raft
 	transport *transport
 	notify    chan bool     // leadership gained and lost, in order
-	ended     chan struct{} // closed once Raft has ended
 	terms     chan struct{} // closed once nothing waits for an entry any more
 	closers   []io.Closer
 	fresh     bool // no Raft state was found at start
@@ -42,7 +41,7 @@ type voter struct {
 // newVoter opens the stores and starts Raft, which does nothing before it has
 // a configuration: its own, or one that a bootstrapped leader brings.
 func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *voter, err error) {
-	v := &voter{notify: make(chan bool, 16), ended: make(chan struct{}), terms: make(chan struct{})}
+	v := &voter{notify: make(chan bool, 16), terms: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			v.closeStores()
@@ -68,7 +67,7 @@ func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *v
 	layer := &raftLayer{mux: m, self: v.self, dial: cfg.Dial, greeting: func() greeting {
 		return greeting{cluster: cluster(), generation: v.log.generation()}
 	}}
-	v.transport = newTransport(raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+	v.transport = &transport{id: v.id, self: v.self, NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Stream: layer, MaxPool: 3, Timeout: raftTimeout, Logger: logger,
 		// No pipelines: in v1.7.3 a pipeline whose reader gave up (a response timed
 		// out while its connection could still be written to, or the follower
@@ -77,7 +76,7 @@ func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *v
 		// leader changes, and Shutdown never returns. Entries hold many commands
 		// each, so one request in flight is enough.
 		MaxRPCsInFlight: 1,
-	}))
+	})}
 	rc := raftConfig(cfg)
 	rc.LocalID = v.id
 	rc.Logger, rc.NotifyCh = logger, v.notify
@@ -96,8 +95,10 @@ func raftConfig(cfg Config) *raft.Config {
 	// How soon followers hear by Raft that an entry is committed. The leader pushes
 	// committed entries itself (follow.go), so Raft's default of 50 ms would only
 	// wake three idle processes forty times a second.
-	rc.CommitTimeout = cfg.ElectionTimeout / 4
-	rc.MaxAppendEntries = 512
+	rc.CommitTimeout = cfg.ElectionTimeout
+	// Entries may be a MiB, and a voter that lags must get what one call brings
+	// within raftTimeout.
+	rc.MaxAppendEntries = 64
 	rc.SnapshotThreshold = cfg.SnapshotEntries
 	rc.TrailingLogs = cfg.TrailingLogs
 	if cfg.SnapshotInterval > 0 {
@@ -168,7 +169,6 @@ func (v *voter) shutdown() error {
 		_ = v.raft.LeadershipTransfer().Error()
 	}
 	err := v.raft.Shutdown().Error()
-	close(v.ended)
 	return errors.Join(err, v.transport.Close())
 }
 
