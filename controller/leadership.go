@@ -135,7 +135,7 @@ func (l *leadership) run() {
 	defer l.end()
 	l.dialAll()
 	l.spawn(func() { l.quorum.run(l.ctx) })
-	tick := time.NewTicker(max(l.cfg.HeartbeatInterval/2, 20*time.Millisecond))
+	tick := time.NewTicker(l.cfg.HeartbeatInterval)
 	defer tick.Stop()
 	last := time.Now()
 	for {
