@@ -45,7 +45,7 @@ func (r runner) run(ctx context.Context, list []mutant) error {
 	if err != nil {
 		return fmt.Errorf("make a place for overlays: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	sound, err := r.unmutated(ctx, list)
 	if err != nil {
 		return err
