@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ponor/metadata"
+	"ponor/partition"
 )
 
 // Config configures a Node. The zero value of every optional field is its
@@ -150,4 +151,7 @@ func (c Config) validate() error {
 type Stats struct {
 	// OldestUnresolved is the age of the oldest WAL slot without an outcome.
 	OldestUnresolved time.Duration
+	// Load is how busy it was lately; nil if that is not known. It is sent when it
+	// is another one than before.
+	Load *partition.Loads
 }

@@ -40,7 +40,7 @@ type leadership struct {
 	// rejected is not proposed in a loop.
 	attempts map[metadata.Incarnation]time.Time
 	sealing  map[metadata.Incarnation]*sealing // belongs to run
-	balance  balance                           // belongs to run
+	balance  *balance
 	ctx      context.Context
 	wg       sync.WaitGroup // everything spawned
 	mu       struct {
@@ -67,6 +67,7 @@ func newLeadership(ctx context.Context, n *Node, v *voter) *leadership {
 		suspects:  make(chan suspect, 64),
 		attempts:  map[metadata.Incarnation]time.Time{},
 		sealing:   map[metadata.Incarnation]*sealing{},
+		balance:   newBalance(),
 		ctx:       ctx,
 	}
 	l.gate <- struct{}{}

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ type counts struct {
 	commands      metrics.Counter   // in them
 	fences        metrics.Counter
 	detect, fence metrics.Durations // steps of a takeover
+	balance       [len(causes)]metrics.Counter
 	snapshots     metrics.Durations
 	snapshotBytes atomic.Int64 // of the last one
 }
@@ -30,6 +32,16 @@ func (c *counts) fenced(silence time.Duration, begun time.Time) {
 	c.fences.Inc()
 	c.detect.Observe(silence)
 	c.fence.Observe(time.Since(begun))
+}
+
+// causes are why the balancer moves leaders.
+var causes = [...]string{causePreferred, causePartitions, causeBytes, causeRequests}
+
+// balanced counts a move that was planned.
+func (c *counts) balanced(cause string) {
+	if i := slices.Index(causes[:], cause); i >= 0 {
+		c.balance[i].Inc()
+	}
 }
 
 // countedWriter counts bytes.
@@ -60,6 +72,9 @@ func (n *Node) Show(p *metrics.Page) {
 	p.Count(metrics.Fences, &c.fences)
 	p.Durations(metrics.TakeoverSeconds, &c.detect, "detect")
 	p.Durations(metrics.TakeoverSeconds, &c.fence, "fence")
+	for i, cause := range causes {
+		p.Count(metrics.BalanceMoves, &c.balance[i], cause)
+	}
 	if v := n.vote.Load(); v != nil {
 		n.showRaft(p, v)
 	}

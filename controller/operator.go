@@ -19,6 +19,7 @@ const (
 	keyBrokerState = rpc.InternalKey + 100 + iota // cordon and drain brokers
 	keyImage                                      // read the metadata
 	keyVoters                                     // look at the quorum and change it
+	keyAskBalance                                 // how brokers are loaded, what the balancer does
 )
 
 // operatorPatience bounds an operator's call.
@@ -32,7 +33,7 @@ func (n *Node) OperatorAPIs() []rpc.API {
 		ctx, cancel := context.WithTimeout(ctx, operatorPatience)
 		defer cancel()
 		return images.piece(ctx, n, q)
-	}), call(keyVoters, n.passQuorum), call(keyBrokerState, func(ctx context.Context, _ *rpc.Conn, q *metadatapb.BrokerState) response {
+	}), call(keyVoters, n.passQuorum), call(keyAskBalance, n.passBalance), call(keyBrokerState, func(ctx context.Context, _ *rpc.Conn, q *metadatapb.BrokerState) response {
 		ctx, cancel := context.WithTimeout(ctx, operatorPatience)
 		defer cancel()
 		err := n.SetBrokerState(ctx, metadata.BrokerID(q.Broker), func(b *metadata.Broker) {

@@ -11,6 +11,7 @@ import (
 	"ponor/controller/controllerpb"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
+	"ponor/partition"
 	"ponor/rpc"
 )
 
@@ -234,12 +235,13 @@ const newsSpacing = 100 * time.Millisecond
 func (n *Node) runHeartbeats(ctx context.Context) {
 	tick := time.NewTimer(n.cfg.HeartbeatInterval)
 	defer tick.Stop()
+	var told *partition.Loads
 	for {
 		// A new leader is told at once, so that it does not suspect us.
 		role, member, news := n.role.changed(), n.member.changed(), n.Changed()
 		begun := time.Now()
 		if inc := n.Incarnation(); !inc.IsZero() {
-			n.heartbeat(ctx, inc)
+			told = n.heartbeat(ctx, inc, told)
 		}
 		tick.Reset(max(0, n.cfg.HeartbeatInterval-time.Since(begun)))
 		for waiting := true; waiting; {
@@ -263,7 +265,9 @@ func (n *Node) runHeartbeats(ctx context.Context) {
 // more of them.
 func (n *Node) AskMoves() { n.member.notify() }
 
-func (n *Node) heartbeat(ctx context.Context, inc metadata.Incarnation) {
+// heartbeat sends one; told is the load that was sent before, and it returns
+// what was sent now.
+func (n *Node) heartbeat(ctx context.Context, inc metadata.Incarnation, told *partition.Loads) *partition.Loads {
 	ctx, cancel := context.WithTimeout(ctx, n.cfg.SessionTimeout)
 	defer cancel()
 	n.mu.Lock()
@@ -271,16 +275,21 @@ func (n *Node) heartbeat(ctx context.Context, inc metadata.Incarnation) {
 	n.mu.Unlock()
 	q := &controllerpb.HeartbeatRequest{ClusterId: n.clusterID(), Incarnation: inc.Proto(), Index: uint64(n.Image().Index())}
 	if stats != nil {
-		q.OldestUnresolvedMs = uint32(min(stats().OldestUnresolved, 24*time.Hour).Milliseconds())
+		s := stats()
+		q.OldestUnresolvedMs = uint32(min(s.OldestUnresolved, 24*time.Hour).Milliseconds())
+		if s.Load != nil && s.Load != told {
+			q.Load, told = loadProto(s.Load), s.Load
+		}
 	}
 	resp := new(controllerpb.HeartbeatResponse)
 	if err := n.client.call(ctx, laneHeartbeat, keyHeartbeat, q, resp); err != nil {
 		n.log.Debug("heartbeat failed", "err", err)
-		return
+		return nil
 	}
 	if len(resp.Moves) > 0 && mover != nil && resp.Outcome.GetCode() == controllerpb.Code_OK {
 		mover(movesFrom(resp.Moves))
 	}
+	return told
 }
 
 func movesFrom(pb []*controllerpb.Move) []Move {

@@ -28,6 +28,7 @@ const (
 	keyAdmin
 	keyStatus
 	keyQuorum
+	keyBalance
 )
 
 const (
@@ -68,7 +69,7 @@ func (n *Node) APIs() []rpc.API {
 		call(keyHello, s.hello), call(keySubmit, s.submit), call(keyBarrier, s.barrier),
 		call(keyFollow, s.follow), call(keySnapshot, s.snapshot), call(keyRegister, s.register),
 		call(keyHeartbeat, s.heartbeat), call(keyAdmin, s.admin), call(keyStatus, s.status),
-		call(keyQuorum, s.quorum),
+		call(keyQuorum, s.quorum), call(keyBalance, s.balance),
 	}
 }
 
@@ -109,6 +110,8 @@ func (s *server) local(ctx context.Context, q proto.Message) response {
 		return s.status(ctx, nil, q)
 	case *controllerpb.QuorumRequest:
 		return s.quorum(ctx, nil, q)
+	case *controllerpb.BalanceRequest:
+		return s.balance(ctx, nil, q)
 	}
 	return &controllerpb.StatusResponse{Outcome: &controllerpb.Outcome{Code: controllerpb.Code_INVALID}}
 }
@@ -321,7 +324,7 @@ func (s *server) heartbeat(_ context.Context, conn *rpc.Conn, q *controllerpb.He
 		resp.Outcome = s.outcome(controllerpb.Code_FENCED, fmt.Errorf("incarnation %v has ended", inc))
 		return resp
 	}
-	stats := Stats{OldestUnresolved: time.Duration(q.OldestUnresolvedMs) * time.Millisecond}
+	stats := Stats{OldestUnresolved: time.Duration(q.OldestUnresolvedMs) * time.Millisecond, Load: loadFrom(q.Load)}
 	if l.sessions.touch(inc, conn, stats, metadata.Index(q.Index)) {
 		l.watch(inc, conn)
 	}

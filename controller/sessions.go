@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ponor/metadata"
+	"ponor/partition"
 	"ponor/rpc"
 )
 
@@ -69,6 +70,9 @@ func (s *sessions) touch(inc metadata.Incarnation, conn *rpc.Conn, stats Stats, 
 	defer s.mu.Unlock()
 	now := time.Now()
 	e := s.ensureLocked(inc, now)
+	if stats.Load == nil {
+		stats.Load = e.stats.Load // no news of it
+	}
 	e.last, e.heard, e.stats, e.index, e.local = now, true, stats, index, conn == nil
 	watch = conn != nil && e.conn != conn
 	e.conn = conn
@@ -180,6 +184,19 @@ func (s *sessions) list() []session {
 	out := make([]session, 0, len(s.mu.byBroker))
 	for _, e := range s.mu.byBroker {
 		out = append(out, *e)
+	}
+	return out
+}
+
+// loads is what the brokers reported, as far as they did.
+func (s *sessions) loads() map[metadata.BrokerID]*partition.Loads {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[metadata.BrokerID]*partition.Loads, len(s.mu.byBroker))
+	for id, e := range s.mu.byBroker {
+		if e.stats.Load != nil {
+			out[id] = e.stats.Load
+		}
 	}
 	return out
 }

@@ -59,12 +59,21 @@ const (
 	idleLoad = 1
 )
 
-// RequestWeight is what a request costs beside its bytes, in bytes. It is only
-// used to compare loads with each other.
-const RequestWeight = 8 << 10
+// requestWeight is what a request costs beside its bytes, in bytes: loads are
+// compared by one number, because two could be evened out against each other
+// for ever.
+const requestWeight = 8 << 10
 
-// Weight is a load as one number.
-func Weight(bytes, requests float64) float64 { return bytes + RequestWeight*requests }
+// Weight is the load as one number, about bytes per second.
+func (l Load) Weight() float64 { return l.Bytes + requestWeight*l.Requests }
+
+// Weight is the load as one number, about bytes per second.
+func (l *Loads) Weight() float64 { return l.Bytes + requestWeight*l.Requests }
+
+// Busier orders loads by weight, the heaviest first.
+func Busier(a, b Load) int {
+	return cmp.Or(cmp.Compare(b.Weight(), a.Weight()), slices.Compare(a.Topic[:], b.Topic[:]), cmp.Compare(a.Partition, b.Partition))
+}
 
 // Meter smooths the traffic of a Set's partitions. It remembers those that are
 // busy, and is used by one goroutine.
@@ -123,15 +132,15 @@ func (m *Meter) look(seconds float64) {
 func (m *Meter) sum() *Loads {
 	out := &Loads{}
 	for k, l := range m.rates {
-		if l.weight() < idleLoad {
+		if l.Weight() < idleLoad {
 			delete(m.rates, k)
 			continue
 		}
 		out.Bytes += l.Bytes
 		out.Requests += l.Requests
 		// The list stays sorted and short, so most partitions cost one comparison.
-		if n := len(out.Busiest); n < m.top || n > 0 && busier(l, out.Busiest[n-1]) < 0 {
-			at, _ := slices.BinarySearchFunc(out.Busiest, l, func(a, b Load) int { return busier(a, b) })
+		if n := len(out.Busiest); n < m.top || n > 0 && Busier(l, out.Busiest[n-1]) < 0 {
+			at, _ := slices.BinarySearchFunc(out.Busiest, l, Busier)
 			if n == m.top {
 				out.Busiest = out.Busiest[:n-1]
 			}
@@ -139,11 +148,4 @@ func (m *Meter) sum() *Loads {
 		}
 	}
 	return out
-}
-
-func (l Load) weight() float64 { return Weight(l.Bytes, l.Requests) }
-
-// busier orders by weight, the heaviest first.
-func busier(a, b Load) int {
-	return cmp.Or(cmp.Compare(b.weight(), a.weight()), slices.Compare(a.Topic[:], b.Topic[:]), cmp.Compare(a.Partition, b.Partition))
 }

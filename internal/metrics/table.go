@@ -54,6 +54,7 @@ const (
 	Moves
 	MoveSeconds
 	MovePause
+	BalanceMoves
 
 	// Coordinators.
 	CoordinatorShards
@@ -168,9 +169,10 @@ var table = [numIDs]Metric{
 	Fences:          {"ponor_takeovers_total", KindCounter, nil, "Brokers that this node fenced as the controller, so that others take their partitions over."},
 	TakeoverSeconds: {"ponor_takeover_step_seconds", KindHistogram, []string{"step"}, "Steps of takeovers, each where it is done: detect (from a broker's last sign of life until it is given up; controller), fence (commit that; controller), seal (end its write-ahead log and index what is in it; the broker named), open (one partition, once its log is sealed; the new owner, also after moves and for new topics)."},
 
-	Moves:       {"ponor_moves_total", KindCounter, []string{"result"}, "Partitions handed to other brokers: moved, or stayed (it is tried again)."},
-	MoveSeconds: {"ponor_move_step_seconds", KindHistogram, []string{"step"}, "Steps of moves, of up to 256 partitions each: index (while appends go on), drain (appends stopped, until all are durable), commit."},
-	MovePause:   {"ponor_move_pause_seconds", KindHistogram, nil, "How long appends to a partition were held up by its move."},
+	Moves:        {"ponor_moves_total", KindCounter, []string{"result"}, "Partitions handed to other brokers: moved, or stayed (it is tried again)."},
+	MoveSeconds:  {"ponor_move_step_seconds", KindHistogram, []string{"step"}, "Steps of moves, of up to 256 partitions each: index (while appends go on), drain (appends stopped, until all are durable), commit."},
+	MovePause:    {"ponor_move_pause_seconds", KindHistogram, nil, "How long appends to a partition were held up by its move."},
+	BalanceMoves: {"ponor_balance_moves_total", KindCounter, []string{"cause"}, "Moves that this node, as the controller, planned to balance the cluster: preferred (leaders go back home), partitions (a new broker gets its share), bytes and requests (a broker had too much load)."},
 
 	CoordinatorShards:      {"ponor_coordinator_partitions", KindGauge, nil, "Partitions of __consumer_offsets whose groups this node coordinates."},
 	CoordinatorLoadSeconds: {"ponor_coordinator_load_seconds", KindHistogram, nil, "How long such a partition took to load after it had opened."},
