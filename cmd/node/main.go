@@ -113,7 +113,7 @@ storage, so brokers keep nothing and partitions move without copying a byte.
 		Version:       version(),
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.AddCommand(newStart(), newDemo(), newTopic(), newProduce(), newConsume(),
+	root.AddCommand(newStart(), newDemo(), newTopic(), newProduce(), newConsume(), newGroup(),
 		newBench(), newCluster(), newTop(), newBroker(), newQuorum(), newCheck(), newVerify(), newMetadata(), newDump(), newConfig(), newVersion())
 	return root
 }

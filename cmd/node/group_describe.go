@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"ponor/cmd/node/process"
+	"ponor/coordinator/group"
+	"ponor/rpc"
+)
+
+func newGroupDescribe() *cobra.Command {
+	var f clientFlags
+	var format string
+	cmd := &cobra.Command{
+		Use: "describe NAME...", Short: "Show a group's members, offsets and lag", Args: cobra.MinimumNArgs(1),
+		Long: `Show a group's members and, of each partition that it reads or has read, the
+committed offset, the end, and the lag in records. When an offset was committed is
+known from Ponor clusters only. 'ponor group why' also measures lag in seconds.`,
+		ValidArgsFunction: f.completeGroups,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
+				views, err := describeGroups(ctx, adm, names)
+				if err != nil {
+					return err
+				}
+				return render(cmd, format, views, func(p *printer) { printGroups(p, time.Now(), views) })
+			})
+		},
+	}
+	f.register(cmd)
+	formatFlag(cmd, &format)
+	return cmd
+}
+
+// describeGroups is lookAtGroups where each group must be there, with the times of
+// commits if the cluster tells them.
+func describeGroups(ctx context.Context, adm *kadm.Client, names []string) ([]groupView, error) {
+	views, err := lookAtGroups(ctx, adm, names)
+	if err != nil {
+		return nil, err
+	}
+	var errs []error
+	for i := range views {
+		v := &views[i]
+		if v.Err != nil {
+			errs = append(errs, fmt.Errorf("describe group %s: %w", v.Name, v.Err))
+			continue
+		}
+		if more, err := inspectGroup(ctx, v); err == nil {
+			v.date(more.Commits)
+		}
+	}
+	return views, errors.Join(errs...)
+}
+
+// inspectGroup asks the coordinator for what Kafka's protocol cannot say. Only a
+// Ponor broker knows.
+func inspectGroup(ctx context.Context, v *groupView) (group.Inspection, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	c, err := rpc.Dial(ctx, new(net.Dialer).DialContext, v.address, rpc.ClientConfig{ClientID: "ponor-cli"})
+	if err != nil {
+		return group.Inspection{}, fmt.Errorf("ask the coordinator of group %s: %w", v.Name, err)
+	}
+	defer func() { _ = c.Close() }()
+	return process.AskGroup(ctx, c, v.Name)
+}
+
+// date fills in when the offsets were committed.
+func (v *groupView) date(commits []group.Commit) {
+	for i := range v.Partitions {
+		p := &v.Partitions[i]
+		for _, c := range commits {
+			if c.Topic == p.Topic && c.Partition == p.Partition {
+				p.CommittedAt = c.At
+			}
+		}
+	}
+}
+
+func hostPort(host string, port int32) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
+
+func printGroups(p *printer, now time.Time, views []groupView) {
+	for i := range views {
+		v := &views[i]
+		if i > 0 {
+			p.line("")
+		}
+		p.line("%s  %s group, %s, protocol %s, coordinator %d, %s, lag %d", v.Name, v.Type, v.State, orDash(v.Protocol), v.Coordinator, count(len(v.Members), "member"), v.Lag)
+		if len(v.Members) > 0 {
+			p.row("  MEMBER", "CLIENT", "HOST", "STATIC ID", "PARTITIONS")
+			for _, m := range v.Members {
+				p.row("  "+m.ID, orDash(m.Client), m.Host, orDash(m.Instance), assignmentText(m.Assignment))
+			}
+			p.line("")
+		}
+		if len(v.Partitions) == 0 {
+			p.line("  no offsets")
+			continue
+		}
+		p.row("  PARTITION", "READ BY", "COMMITTED", "END", "LAG", "COMMITTED AT", "")
+		for _, pt := range v.Partitions {
+			p.row("  "+pt.name(), v.readerText(pt.Member), offsetText(pt.Committed), offsetText(pt.End), offsetText(pt.Lag), agoText(now, pt.CommittedAt), pt.remark())
+		}
+	}
+}
+
+// readerText names who reads a partition.
+func (v *groupView) readerText(id string) string {
+	if m := v.member(id); m != nil {
+		return m.name()
+	}
+	return "-"
+}
+
+// remark is what is wrong with a partition's offset.
+func (p groupPartition) remark() string {
+	switch {
+	case p.Error != "":
+		return p.Error
+	case p.lost() > 0:
+		return fmt.Sprintf("%d records were deleted unread", p.lost())
+	case p.End >= 0 && p.Committed > p.End:
+		return "committed beyond the end"
+	}
+	return ""
+}
+
+// count prints "1 member", "3 members".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
