@@ -83,6 +83,10 @@ func (m *Machine) OffsetCommit(now time.Time, req *kmsg.OffsetCommitRequest) (*k
 		for _, rp := range rt.Partitions {
 			cp := kmsg.NewOffsetCommitResponseTopicPartition()
 			cp.Partition = rp.Partition
+			code := code
+			if code == nil {
+				code = m.checkPartition(g, who, rt.Topic, rp.Partition)
+			}
 			if cp.ErrorCode = codeOf(code); code == nil {
 				o := offset{at: rp.Offset, epoch: rp.LeaderEpoch, committed: now.UnixMilli(), expires: -1, topic: rt.TopicID}
 				if rp.Metadata != nil {
