@@ -30,14 +30,24 @@ type brokerView struct {
 	Zone     string `json:"zone"`
 	Leaders  int    `json:"leaders"`
 	Replicas int    `json:"replicas"`
+	// What follows only the controller of a Ponor cluster knows.
+	*brokerLoad
+}
+
+type brokerLoad struct {
+	State        string  `json:"state"`
+	Role         string  `json:"raft"`
+	Bytes        float64 `json:"bytes_per_second"`
+	Requests     float64 `json:"requests_per_second"`
+	OldestMillis int64   `json:"oldest_unresolved_ms"`
 }
 
 func newClusterStatus() *cobra.Command {
 	var f clientFlags
 	var format string
 	cmd := &cobra.Command{
-		Use: "status", Short: "Brokers, zones, partitions per broker", Args: cobra.NoArgs,
-		Long: "Brokers, zones, partitions per broker. Exits with 1 if a partition has no leader.",
+		Use: "status", Short: "Brokers, zones, partitions and load per broker", Args: cobra.NoArgs,
+		Long: "Brokers, zones, partitions and load per broker. Exits with 1 if a partition has no leader.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
 				v, err := clusterStatus(ctx, adm)
@@ -80,8 +90,14 @@ func clusterStatus(ctx context.Context, adm *kadm.Client) (clusterView, error) {
 			replicas[r]++
 		}
 	})
+	loads := map[int32]*brokerLoad{}
+	if balance, err := askBalance(ctx, adm); err == nil { // another make of cluster has none
+		for _, b := range balance.Brokers {
+			loads[int32(b.ID)] = &brokerLoad{State: b.State, Role: b.Role, Bytes: b.Bytes, Requests: b.Requests, OldestMillis: b.OldestUnresolved.Milliseconds()}
+		}
+	}
 	for _, b := range md.Brokers {
-		bv := brokerView{ID: b.NodeID, Address: fmt.Sprintf("%s:%d", b.Host, b.Port), Leaders: leaders[b.NodeID], Replicas: replicas[b.NodeID]}
+		bv := brokerView{ID: b.NodeID, Address: fmt.Sprintf("%s:%d", b.Host, b.Port), Leaders: leaders[b.NodeID], Replicas: replicas[b.NodeID], brokerLoad: loads[b.NodeID]}
 		if b.Rack != nil {
 			bv.Zone = *b.Rack
 		}
@@ -92,8 +108,12 @@ func clusterStatus(ctx context.Context, adm *kadm.Client) (clusterView, error) {
 
 func printCluster(p *printer, v clusterView) {
 	p.line("cluster %s  %d topics, %d partitions, %d without leader", v.ID, v.Topics, v.Partitions, v.Offline)
-	p.row("BROKER", "ADDRESS", "ZONE", "LEADER OF", "REPLICA OF")
+	p.row("BROKER", "ADDRESS", "ZONE", "LEADER OF", "REPLICA OF", "STATE", "RAFT", "MB/s", "REQUESTS/s", "OLDEST")
 	for _, b := range v.Brokers {
-		p.row(b.ID, b.Address, b.Zone, b.Leaders, b.Replicas)
+		if b.brokerLoad == nil {
+			p.row(b.ID, b.Address, b.Zone, b.Leaders, b.Replicas, "-", "-", "-", "-", "-")
+			continue
+		}
+		p.row(b.ID, b.Address, b.Zone, b.Leaders, b.Replicas, b.State, b.Role, fmt.Sprintf("%.1f", b.Bytes/1e6), fmt.Sprintf("%.0f", b.Requests), fmt.Sprintf("%d ms", b.OldestMillis))
 	}
 }

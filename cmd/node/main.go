@@ -114,6 +114,6 @@ storage, so brokers keep nothing and partitions move without copying a byte.
 	}
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.AddCommand(newStart(), newDemo(), newTopic(), newProduce(), newConsume(), newGroup(),
-		newBench(), newCluster(), newTop(), newBroker(), newQuorum(), newCheck(), newVerify(), newMetadata(), newDump(), newConfig(), newVersion())
+		newBench(), newCluster(), newTop(), newBroker(), newBalance(), newQuorum(), newCheck(), newVerify(), newMetadata(), newDump(), newConfig(), newVersion())
 	return root
 }

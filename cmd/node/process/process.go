@@ -366,7 +366,10 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 		n.cfg.TunePartitions(&setCfg)
 	}
 	set := partition.NewSet(setCfg)
-	n.ctl.SetStats(func() controller.Stats { return controller.Stats{OldestUnresolved: shared.OldestUnresolved()} })
+	meter := partition.NewMeter(set, controller.MaxBusiest)
+	n.ctl.SetStats(func() controller.Stats {
+		return controller.Stats{OldestUnresolved: shared.OldestUnresolved(), Load: meter.Loads()}
+	})
 	n.ctl.SetSealer(guardedSealer{shared, n})
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStore()
