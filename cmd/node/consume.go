@@ -21,6 +21,7 @@ import (
 type consumeFlags struct {
 	clientFlags
 	from       string
+	group      string
 	partitions []int32
 	count      int64
 	untilEnd   bool
@@ -34,12 +35,15 @@ func newConsume() *cobra.Command {
 		Use:   "consume TOPIC",
 		Short: "Print records, from the end on or from where --from says",
 		Example: `  ponor consume orders --from start --until-end
-  ponor consume orders --from @2026-01-31T12:00:00Z --format json`,
+  ponor consume orders --from @2026-01-31T12:00:00Z --format json
+  ponor consume orders --group billing --from start`,
 		Args: cobra.ExactArgs(1), ValidArgsFunction: f.completeTopics,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	f.register(cmd)
 	cmd.Flags().StringVar(&f.from, "from", "end", "start, end, an offset, -N (the last N of each partition) or @TIME (RFC 3339 or Unix milliseconds)")
+	cmd.Flags().StringVarP(&f.group, "group", "g", "", "join this consumer group and commit what was printed; --from is for partitions without an offset")
+	_ = cmd.RegisterFlagCompletionFunc("group", f.completeGroups)
 	cmd.Flags().Int32SliceVar(&f.partitions, "partitions", nil, "only these partitions")
 	cmd.Flags().Int64VarP(&f.count, "count", "n", 0, "stop after this many records; 0 means never")
 	cmd.Flags().BoolVarP(&f.untilEnd, "until-end", "e", false, "stop at the end as it was at the start")
@@ -84,6 +88,9 @@ func (f *consumeFlags) run(cmd *cobra.Command, topic string) error {
 	if err != nil {
 		return err
 	}
+	if f.group != "" {
+		return f.runGroup(cmd, topic, from)
+	}
 	cl, err := f.connect(cmd.Context())
 	if err != nil {
 		return err
@@ -101,6 +108,28 @@ func (f *consumeFlags) run(cmd *cobra.Command, topic string) error {
 	}
 	cl.AddConsumePartitions(map[string]map[int32]kgo.Offset{topic: assign})
 	return f.poll(cmd.Context(), cl, cmd.OutOrStdout(), remaining)
+}
+
+// runGroup reads as a member of a group. What others read is not known to it, so it
+// cannot know when everything was read.
+func (f *consumeFlags) runGroup(cmd *cobra.Command, topic string, from kgo.Offset) error {
+	if len(f.partitions) > 0 || f.untilEnd {
+		return usagef("--group shares the topic with other members: leave out --partitions and --until-end")
+	}
+	cl, err := f.connect(cmd.Context(), kgo.ConsumerGroup(f.group), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(from), kgo.AutoCommitMarks())
+	if err != nil {
+		return err
+	}
+	defer cl.Close() // leaves the group
+	if err := f.poll(cmd.Context(), cl, cmd.OutOrStdout(), nil); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), f.timeout)
+	defer cancel()
+	if err := cl.CommitMarkedOffsets(ctx); err != nil {
+		return fmt.Errorf("commit offsets of group %s: %w; the records printed last come again", f.group, brokerError(err, ""))
+	}
+	return nil
 }
 
 // plan says where to begin in each partition, and which partitions have records
@@ -174,7 +203,8 @@ func (f *consumeFlags) poll(ctx context.Context, cl *kgo.Client, out io.Writer, 
 		for _, e := range fetches.Errors() {
 			return fmt.Errorf("consume partition %d of %s: %w", e.Partition, e.Topic, brokerError(e.Err, ""))
 		}
-		for it := fetches.RecordIter(); !it.Done(); {
+		var read []*kgo.Record
+		for it := fetches.RecordIter(); !it.Done() && !f.enough(printed); printed++ {
 			r := it.Next()
 			if end, ok := remaining[r.Partition]; ok && r.Offset+1 >= end {
 				delete(remaining, r.Partition)
@@ -182,16 +212,23 @@ func (f *consumeFlags) poll(ctx context.Context, cl *kgo.Client, out io.Writer, 
 			if err := f.print(w, r); err != nil {
 				return fmt.Errorf("write: %w", err)
 			}
-			if printed++; f.count > 0 && printed == f.count {
-				return nil
+			if f.group != "" {
+				read = append(read, r)
 			}
 		}
 		if err := w.Flush(); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
+		cl.MarkCommitRecords(read...)
+		if f.enough(printed) {
+			return nil
+		}
 	}
 	return nil
 }
+
+// enough says whether --count records were printed.
+func (f *consumeFlags) enough(printed int64) bool { return f.count > 0 && printed >= f.count }
 
 // behind lists partitions that were not read to their end.
 func (f *consumeFlags) behind(remaining map[int32]int64) string {
