@@ -366,3 +366,40 @@ func TestPackCostsFewRequests(t *testing.T) {
 		}
 	}
 }
+
+// How many entries the quorum's log gets does not depend on how many partitions
+// there are: a round of packing is one command.
+func TestOneCommandForThePackOfManyStreams(t *testing.T) {
+	f := newFixture(t)
+	var commits atomic.Int64
+	f.c.Hook = func(_ metadata.Incarnation, cmd *metadatapb.Command) sharedlogtest.Fate {
+		if cmd.GetCommitExtents() != nil {
+			commits.Add(1)
+		}
+		return sharedlogtest.Applied
+	}
+	n := f.start(1, func(c *sharedlog.Config) { c.PackAge, c.MaintainEvery = time.Hour, time.Hour })
+	const streams = 3000
+	parts := f.topic(streams, n)
+	logs := make([]commitlog.Log, streams)
+	var last commitlog.Commit
+	for i, p := range parts {
+		logs[i] = f.open(n, p)
+	}
+	for _, l := range logs {
+		last = f.append(l, f.batch(1, 10))
+	}
+	logs[0].Seal()
+	if err := last.Wait(f.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if err := logs[0].Trim(f.ctx(), logs[0].Bounds().Stable); err != nil { // makes packing due
+		t.Fatal(err)
+	}
+	for i, p := range parts {
+		f.packed(p, logs[i])
+	}
+	if got := commits.Load(); got != 1 {
+		t.Errorf("%d commands commit the pack of %d streams", got, streams)
+	}
+}

@@ -24,8 +24,10 @@ import (
 // own, so that it can be deleted on its own.
 const largeRun = 8 << 20
 
-// streamsPerCommand bounds a CommitExtents to about 100 KiB.
-const streamsPerCommand = 1000
+// streamsPerCommand bounds a CommitExtents to about 1 MiB. A command has an entry
+// of the log of its own when it is large, so a smaller bound costs the quorum
+// entries in proportion to the partitions.
+const streamsPerCommand = 10_000
 
 func (e *Engine) packLoop(ctx context.Context) {
 	wait := e.cfg.RetryMin
