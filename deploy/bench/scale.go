@@ -138,30 +138,54 @@ func (s *scale) raftIndex() (index uint64) {
 	return index
 }
 
-// heap is the live heap of the nodes after a collection, in bytes.
-func (s *scale) heap() (live []float64, err error) {
+// heap is what Go's runtime says of a node's memory, in bytes.
+type heap struct {
+	spare  float64 // free in the heap and not given back to the system
+	stacks float64
+	live   float64 // after a collection
+}
+
+// heaps asks the nodes, and has them collect garbage.
+func (s *scale) heaps() (out []heap, err error) {
 	for _, addr := range s.debug {
-		resp, err := http.Get("http://" + addr + "/debug/pprof/heap?gc=1&debug=1")
+		before, err := runtimeSays(s.ctx, "http://"+addr+"/debug/pprof/heap?debug=1")
 		if err != nil {
 			return nil, fmt.Errorf("read heap: %w", err)
 		}
-		scan := bufio.NewScanner(resp.Body)
-		scan.Buffer(nil, 1<<20)
-		for scan.Scan() {
-			if v, ok := strings.CutPrefix(scan.Text(), "# HeapAlloc = "); ok {
-				n, err := strconv.ParseFloat(v, 64)
-				if err != nil {
-					return nil, fmt.Errorf("read heap: %w", err)
-				}
-				live = append(live, n)
-			}
-		}
-		resp.Body.Close()
-		if err := scan.Err(); err != nil {
+		after, err := runtimeSays(s.ctx, "http://"+addr+"/debug/pprof/heap?gc=1&debug=1")
+		if err != nil {
 			return nil, fmt.Errorf("read heap: %w", err)
 		}
+		out = append(out, heap{spare: before["HeapIdle"] - before["HeapReleased"], stacks: before["Stack"], live: after["HeapAlloc"]})
 	}
-	return live, nil
+	return out, nil
+}
+
+// runtimeSays reads the runtime's figures at the end of a heap profile.
+func runtimeSays(ctx context.Context, url string) (map[string]float64, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	out := map[string]float64{}
+	scan := bufio.NewScanner(resp.Body)
+	scan.Buffer(nil, 1<<20)
+	for scan.Scan() {
+		name, v, ok := strings.Cut(strings.TrimPrefix(scan.Text(), "# "), " = ")
+		if !ok {
+			continue
+		}
+		v, _, _ = strings.Cut(v, " ") // "Stack = in use / from the system"
+		if n, err := strconv.ParseFloat(v, 64); err == nil {
+			out[name] = n
+		}
+	}
+	return out, scan.Err()
 }
 
 // resident is the RSS of each node.

@@ -41,7 +41,7 @@ func (s *scale) idle() error {
 	if err := report("1,000 idle partitions"); err != nil {
 		return err
 	}
-	for _, wait := range []time.Duration{5 * time.Minute, 500 * time.Millisecond} {
+	for _, wait := range []time.Duration{30 * time.Second, 500 * time.Millisecond} {
 		stop, err := s.consumers(topics[0], 1000, wait)
 		if err != nil {
 			return err

@@ -51,6 +51,9 @@ func (s *scale) many() error {
 		return err
 	}
 	row("idle", "%s", w)
+	if _, err := s.memory("when idle"); err != nil {
+		return err
+	}
 	if err := s.latency(fmt.Sprintf("%d partitions", n)); err != nil {
 		return err
 	}
@@ -84,20 +87,22 @@ func (s *scale) latency(name string) error {
 	return nil
 }
 
-// memory prints and returns the live heap of every node.
+// memory prints what every node takes, and returns its live heap.
 func (s *scale) memory(name string) (live []float64, err error) {
-	if live, err = s.heap(); err != nil {
-		return nil, err
-	}
 	rss, err := s.resident()
 	if err != nil {
 		return nil, err
 	}
-	text := ""
-	for i := range live {
-		text += fmt.Sprintf("%.1f / %.0f  ", live[i]/1e6, rss[i]/1e6)
+	heaps, err := s.heaps()
+	if err != nil {
+		return nil, err
 	}
-	row("live heap / RSS of each node, MB, "+name, "%s", text)
+	text := ""
+	for i, h := range heaps {
+		text += fmt.Sprintf("%.0f = %.1f live + %.1f spare + %.1f stacks + ..; ", rss[i]/1e6, h.live/1e6, h.spare/1e6, h.stacks/1e6)
+		live = append(live, h.live)
+	}
+	row("RSS of each node, MB, "+name, "%s", text)
 	return live, nil
 }
 
