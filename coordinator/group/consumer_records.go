@@ -106,8 +106,9 @@ func (c *consumerGroup) memberRecord(m *consumerMember) coordinator.Record {
 	return coordinator.Record{Key: memberKey(keyConsumerMember, c.g.id, m.id), Value: value}
 }
 
+// appendTo adds the struct, which is nullable: its first byte says that it is there.
 func (m *classicMember) appendTo(dst []byte) []byte {
-	dst = kbin.AppendInt32(dst, int32(m.sessionTimeout.Milliseconds()))
+	dst = kbin.AppendInt32(kbin.AppendInt8(dst, 1), int32(m.sessionTimeout.Milliseconds()))
 	dst = kbin.AppendCompactArrayLen(dst, len(m.protocols))
 	for _, p := range m.protocols {
 		dst = kbin.AppendCompactString(dst, p.Name)
@@ -321,6 +322,9 @@ func readSubscription(b *kbin.Reader) subscription {
 }
 
 func readClassicMember(b *kbin.Reader) *classicMember {
+	if b.Int8() < 0 {
+		return nil
+	}
 	m := &classicMember{sessionTimeout: millis(b.Int32())}
 	for range readLen(b) {
 		p := kmsg.JoinGroupRequestProtocol{Name: b.CompactString(), Metadata: b.CompactBytes()}
