@@ -176,9 +176,9 @@ func answers(t *testing.T, resp *kmsg.ConsumerGroupHeartbeatResponse, want *kerr
 	}
 }
 
-// client is a member as a real client behaves: it gives up what it must, says so, and
+// reader is a member as a real client behaves: it gives up what it must, says so, and
 // only then takes what is new.
-type client struct {
+type reader struct {
 	b     *bench
 	id    string
 	first kmsg.ConsumerGroupHeartbeatRequest
@@ -190,12 +190,12 @@ type client struct {
 	unsure bool
 }
 
-func (b *bench) client(id string, topics ...string) *client {
-	return &client{b: b, id: id, first: firstBeat(id, topics...), owned: map[assignor.Partition]bool{}}
+func (b *bench) reader(id string, topics ...string) *reader {
+	return &reader{b: b, id: id, first: firstBeat(id, topics...), owned: map[assignor.Partition]bool{}}
 }
 
 // next is the client's next heartbeat.
-func (c *client) next() kmsg.ConsumerGroupHeartbeatRequest {
+func (c *reader) next() kmsg.ConsumerGroupHeartbeatRequest {
 	if c.epoch == 0 {
 		return c.first
 	}
@@ -214,19 +214,19 @@ func (c *client) next() kmsg.ConsumerGroupHeartbeatRequest {
 }
 
 // beat sends a heartbeat and does what the answer says.
-func (c *client) beat() *kmsg.ConsumerGroupHeartbeatResponse {
+func (c *reader) beat() *kmsg.ConsumerGroupHeartbeatResponse {
 	resp := c.b.beat(c.next())
 	c.take(resp)
 	return resp
 }
 
 // lose sends a heartbeat whose answer is lost.
-func (c *client) lose() {
+func (c *reader) lose() {
 	c.b.beat(c.next())
 	c.unsure = true
 }
 
-func (c *client) take(resp *kmsg.ConsumerGroupHeartbeatResponse) {
+func (c *reader) take(resp *kmsg.ConsumerGroupHeartbeatResponse) {
 	c.unsure = false
 	switch kerr.ErrorForCode(resp.ErrorCode) {
 	case nil:
@@ -266,7 +266,7 @@ func (c *client) take(resp *kmsg.ConsumerGroupHeartbeatResponse) {
 }
 
 // settle has all clients send heartbeats until nothing changes.
-func (b *bench) settle(clients ...*client) {
+func (b *bench) settle(clients ...*reader) {
 	b.t.Helper()
 	for range 20 + 4*len(clients) {
 		b.pass(2 * time.Second)
@@ -280,7 +280,7 @@ func (b *bench) settle(clients ...*client) {
 }
 
 // numbers are the partitions of a topic that a client owns.
-func (c *client) numbers(topic string) []int32 {
+func (c *reader) numbers(topic string) []int32 {
 	var list []int32
 	for p := range c.owned {
 		if p.Topic == c.b.topics.topics[topic].ID {

@@ -15,7 +15,7 @@ import (
 type story struct {
 	*bench
 	r       *rand.Rand
-	clients []*client
+	clients []*reader
 	made    int
 	epochs  [2]int32 // group and assignment
 }
@@ -24,7 +24,7 @@ var storyTopics = []string{"foo", "bar", "baz"}
 
 func (s *story) join() {
 	s.made++
-	c := s.client(fmt.Sprintf("member-%d", s.made))
+	c := s.reader(fmt.Sprintf("member-%d", s.made))
 	for _, t := range storyTopics {
 		if s.r.IntN(3) > 0 {
 			c.first.SubscribedTopicNames = append(c.first.SubscribedTopicNames, t)
@@ -63,7 +63,7 @@ func (s *story) step() {
 			req.InstanceID = c.first.InstanceID
 			s.beat(req)
 			s.made++
-			again := s.client(fmt.Sprintf("member-%d", s.made))
+			again := s.reader(fmt.Sprintf("member-%d", s.made))
 			id := again.first.MemberID
 			again.first = c.first
 			again.first.MemberID = id
@@ -129,7 +129,7 @@ func (s *story) end() {
 	}
 	want := 0
 	for name, topic := range s.topics.topics {
-		read := slices.ContainsFunc(s.clients, func(c *client) bool {
+		read := slices.ContainsFunc(s.clients, func(c *reader) bool {
 			return slices.Contains(c.first.SubscribedTopicNames, name) || c.first.SubscribedTopicRegex != nil && name != "foo"
 		})
 		if !read {
