@@ -67,6 +67,44 @@ func TestHeartbeatsTakeNoShortCut(t *testing.T) {
 	}
 }
 
+// A node stands for election also where its own address leads nowhere from
+// within, and gives up when its transport ends.
+func TestStandingNeedsNoNetwork(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMux(l)
+	go m.run(t.Context())
+	layer := &raftLayer{mux: m, self: raftAddress("b", "outside.example:1"), dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("no way there")
+	}}
+	tr := &transport{
+		id: "b", self: layer.self,
+		NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{Stream: layer, MaxPool: 1, Timeout: 5 * time.Second}),
+	}
+	for range 2 { // the second time on the connection that is there
+		stood := make(chan error, 1)
+		go func() { stood <- tr.stand() }()
+		rpc := <-tr.Consumer()
+		if _, ok := rpc.Command.(*raft.TimeoutNowRequest); !ok {
+			t.Fatalf("raft is told %T", rpc.Command)
+		}
+		rpc.Respond(&raft.TimeoutNowResponse{}, nil)
+		if err := <-stood; err != nil {
+			t.Fatal(err)
+		}
+	}
+	stood := make(chan error, 1)
+	go func() { stood <- tr.stand() }()
+	<-tr.Consumer() // Raft ends and never answers
+	tr.Close()
+	m.close()
+	if err := <-stood; err == nil {
+		t.Error("stood with a transport that had ended")
+	}
+}
+
 // Raft must find the methods it looks for by type assertion on our wrapper.
 func TestTransportOffersPreVoteAndClose(t *testing.T) {
 	var tr any = &transport{}
