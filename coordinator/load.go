@@ -1,9 +1,13 @@
 package coordinator
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"ponor/commitlog"
@@ -32,15 +36,16 @@ func (sh *shard[M]) load() error {
 	from := sh.part.Start()
 	first, end := from, sh.part.End() // nobody else appends
 	for from < end {
-		next, err := sh.replay(from)
+		next, err := sh.replay(from, end)
+		from = next
 		switch {
 		case err == nil:
-			from = next
 		case sh.ctx.Err() != nil:
 			return fmt.Errorf("load: %w", sh.ctx.Err())
 		case errors.Is(err, errNotStable):
 			sh.pause(retryAppend)
-		case errors.Is(err, commitlog.ErrUnavailable):
+		case errors.Is(err, commitlog.ErrUnavailable), errors.Is(err, partition.ErrNotLeader) && !errors.Is(err, commitlog.ErrFenced):
+			// As long as the partition is not closed it is ours, as far as we know.
 			sh.owner.cfg.Logger.Warn("coordinator does not load, it will be tried again", "partition", sh.part.ID().String(), "offset", from, "err", err)
 			sh.pause(loadRetry)
 		default:
@@ -74,32 +79,123 @@ func (sh *shard[M]) pause(d time.Duration) {
 }
 
 // replay reads on from an offset and returns the next.
-func (sh *shard[M]) replay(from commitlog.Offset) (commitlog.Offset, error) {
-	got, err := sh.part.Read(sh.ctx, from, partition.ReadOptions{MaxBytes: loadBytes, MinOne: true})
+func (sh *shard[M]) replay(from, end commitlog.Offset) (commitlog.Offset, error) {
+	next, bytes, err := sh.replayRead(from, loadBytes)
+	if err != nil || next >= end || bytes >= loadBytes/2 {
+		return next, err
+	}
+	// The log ends in many small objects, which a Read gets one after another.
+	return sh.replayMany(next, end, max(1, (next-from)/8))
+}
+
+// replayRead replays what one Read finds.
+func (sh *shard[M]) replayRead(from commitlog.Offset, most int) (next commitlog.Offset, bytes int, err error) {
+	got, err := sh.part.Read(sh.ctx, from, partition.ReadOptions{MaxBytes: most, MinOne: true})
 	if err != nil {
-		return from, err
+		return from, 0, err
 	}
 	defer got.Records.Release()
+	bytes = got.Records.Bytes
+	if next, err = sh.replayRecords(got.Records, from); next == from && err == nil {
+		// Not stable yet, as a shard that was thrown away may have left it.
+		err = errNotStable
+	}
+	return next, bytes, err
+}
+
+const (
+	// loadPieces is how many pieces are read before they are replayed, of at most
+	// pieceBytes for each Read, and loadReads how many at a time.
+	loadPieces = 256
+	pieceBytes = 64 << 10
+	loadReads  = 32
+)
+
+// piece is a range of offsets that is read beside others.
+type piece struct {
+	from, to commitlog.Offset
+	got      []commitlog.Records
+	err      error
+}
+
+// read reads the piece; what is behind it may come too.
+func (c *piece) read(ctx context.Context, p *partition.Partition) {
+	for at := c.from; at < c.to; {
+		got, err := p.Read(ctx, at, partition.ReadOptions{MaxBytes: pieceBytes, MinOne: true})
+		if err != nil || got.Records.Bytes == 0 {
+			c.err = cmp.Or(err, errNotStable)
+			return
+		}
+		c.got = append(c.got, got.Records)
+		for _, buf := range got.Records.Bufs {
+			for b, rest, err := commitlog.SplitBatch(buf); err == nil; b, rest, err = commitlog.SplitBatch(rest) {
+				at = b.LastOffset() + 1
+			}
+		}
+	}
+}
+
+// replayMany reads pieces of step offsets at the same time and replays them in
+// order.
+func (sh *shard[M]) replayMany(from, end, step commitlog.Offset) (commitlog.Offset, error) {
+	var pieces []*piece
+	for at := from; at < end && len(pieces) < loadPieces; at += step {
+		pieces = append(pieces, &piece{from: at, to: min(at+step, end)})
+	}
+	var turn atomic.Int64
+	var wg sync.WaitGroup
+	for range min(loadReads, len(pieces)) {
+		wg.Go(func() {
+			for i := int(turn.Add(1)) - 1; i < len(pieces); i = int(turn.Add(1)) - 1 {
+				pieces[i].read(sh.ctx, sh.part)
+			}
+		})
+	}
+	wg.Wait()
 	next := from
-	for _, buf := range got.Records.Bufs {
+	var err error
+	for _, c := range pieces {
+		for i := range c.got {
+			if err == nil {
+				next, err = sh.replayRecords(c.got[i], next)
+			}
+			c.got[i].Release()
+		}
+		if err == nil {
+			err = c.err
+		}
+	}
+	if next > from && (errors.Is(err, errNotStable) || errors.Is(err, commitlog.ErrUnavailable)) {
+		err = nil // go on from there
+	}
+	return next, err
+}
+
+// replayRecords replays what is at from or later and returns the next offset.
+func (sh *shard[M]) replayRecords(records commitlog.Records, from commitlog.Offset) (commitlog.Offset, error) {
+	sh.mu.Lock() // against lose, which drops the machine
+	defer sh.mu.Unlock()
+	if sh.lost != nil {
+		return from, sh.lost
+	}
+	next := from
+	for _, buf := range records.Bufs {
 		for len(buf) > 0 {
 			batch, rest, err := commitlog.SplitBatch(buf)
+			if err == nil {
+				err = sh.replayBatch(batch, next)
+			}
 			if err != nil {
 				return next, fmt.Errorf("replay %s at %d: %w", sh.part.ID(), next, err)
 			}
-			if err := sh.replayBatch(batch, from); err != nil {
-				return next, fmt.Errorf("replay %s at %d: %w", sh.part.ID(), batch.BaseOffset(), err)
-			}
-			next, buf = batch.LastOffset()+1, rest
+			next, buf = max(next, batch.LastOffset()+1), rest
 		}
-	}
-	if next == from { // not stable yet, as a shard that was thrown away may have left it
-		return from, errNotStable
 	}
 	return next, nil
 }
 
-// replayBatch replays the records of one batch that are at from or later.
+// replayBatch replays the records of one batch that are at from or later. mu is
+// held.
 func (sh *shard[M]) replayBatch(b commitlog.Batch, from commitlog.Offset) error {
 	if b.Control() {
 		return nil
@@ -123,19 +219,10 @@ func (sh *shard[M]) replayBatch(b commitlog.Batch, from commitlog.Offset) error 
 			continue
 		}
 		one := Record{Key: keep(rec.Key, rec.KeyBytes), Value: keep(rec.Value, rec.ValueBytes)}
-		if err := sh.replayRecord(one, int64(at), b.BaseTimestamp()+rec.TimestampDelta); err != nil {
+		if err := sh.machine.Replay(one, int64(at), b.BaseTimestamp()+rec.TimestampDelta); err != nil {
 			return err
 		}
 	}
-}
-
-func (sh *shard[M]) replayRecord(r Record, offset, timestamp int64) error {
-	sh.mu.Lock() // against lose, which drops the machine
-	defer sh.mu.Unlock()
-	if sh.lost != nil {
-		return sh.lost
-	}
-	return sh.machine.Replay(r, offset, timestamp)
 }
 
 // keep copies what belongs to the log; n is -1 for null.

@@ -14,7 +14,7 @@ import (
 	"ponor/coordinator"
 	"ponor/metadata"
 	"ponor/partition"
-	"ponor/sharedlog/objstore"
+	"ponor/sharedlog/objstore/fault"
 	"ponor/sharedlog/objstore/mem"
 	"ponor/sharedlog/sharedlogtest"
 )
@@ -24,7 +24,7 @@ import (
 type nodes struct {
 	t      testing.TB
 	meta   *sharedlogtest.Cluster
-	bucket objstore.Bucket
+	faults *fault.Bucket
 	topic  metadata.TopicID
 	plain  metadata.TopicID // for comparison: nobody coordinates it
 
@@ -49,7 +49,7 @@ type setMeta struct {
 func (m setMeta) Changed() <-chan struct{} { return m.cluster.Changed() }
 
 func newNodes(t testing.TB, count int) *nodes {
-	c := &nodes{t: t, meta: sharedlogtest.New(), bucket: mem.New(), live: map[metadata.Incarnation]*member{}}
+	c := &nodes{t: t, meta: sharedlogtest.New(), faults: fault.New(mem.New(), 1), live: map[metadata.Incarnation]*member{}}
 	var first *member
 	for i := range count {
 		if m := c.start(metadata.BrokerID(i + 1)); first == nil {
@@ -68,7 +68,7 @@ func newNodes(t testing.TB, count int) *nodes {
 
 // start runs a new incarnation of a broker.
 func (c *nodes) start(id metadata.BrokerID) *member {
-	n := sharedlogtest.Start(c.t, c.meta, c.bucket, id, nil)
+	n := sharedlogtest.Start(c.t, c.meta, c.faults, id, nil)
 	m := &member{Node: n}
 	m.shards = coordinator.New(coordinator.Config[*machine]{Topic: topicName, New: newMachine, Image: c.meta.Image, Partitions: m})
 	m.set = partition.NewSet(partition.SetConfig{Meta: setMeta{n.Meta, c.meta}, Incarnation: n.Incarnation, Shared: n.Store, Proof: n.Store,
@@ -252,26 +252,32 @@ func TestMovesAndDeathsUnderLoad(t *testing.T) {
 // BenchmarkPause reports how long nothing is answered when the owner of a state of
 // so many keys hands it over, or dies.
 func BenchmarkPause(b *testing.B) {
-	for _, keys := range []int{1000, 100_000} {
-		for _, what := range []string{"move", "death"} {
-			b.Run(fmt.Sprintf("%s/keys=%d", what, keys), func(b *testing.B) {
-				c := newNodes(b, 3)
-				c.fill(keys)
-				l := c.load(8)
-				defer l.stop()
-				do := map[string]func(){"move": c.move, "death": c.kill}[what]
-				sum, most := time.Duration(0), time.Duration(0)
-				for b.Loop() {
-					l.some(b.Context())
-					l.pause()
-					do()
-					l.some(b.Context())
-					p := l.pause()
-					sum, most = sum+p, max(most, p)
-				}
-				b.ReportMetric(float64(sum.Milliseconds())/float64(b.N), "pause-ms")
-				b.ReportMetric(float64(most.Milliseconds()), "most-ms")
-			})
-		}
+	for _, k := range []struct {
+		what  string
+		keys  int
+		store time.Duration // latency
+	}{
+		{"move", 1000, 0}, {"death", 1000, 0}, {"move", 100_000, 0}, {"death", 100_000, 0},
+		{"move", 1000, 20 * time.Millisecond}, {"death", 1000, 20 * time.Millisecond},
+	} {
+		b.Run(fmt.Sprintf("%s/keys=%d/store=%v", k.what, k.keys, k.store), func(b *testing.B) {
+			c := newNodes(b, 3)
+			c.faults.Add(fault.Rule{Latency: fault.Latency{Median: k.store, P99: 3 * k.store}})
+			c.fill(k.keys)
+			l := c.load(8)
+			defer l.stop()
+			do := map[string]func(){"move": c.move, "death": c.kill}[k.what]
+			sum, most := time.Duration(0), time.Duration(0)
+			for b.Loop() {
+				l.some(b.Context())
+				l.pause()
+				do()
+				l.some(b.Context())
+				p := l.pause()
+				sum, most = sum+p, max(most, p)
+			}
+			b.ReportMetric(float64(sum.Milliseconds())/float64(b.N), "pause-ms")
+			b.ReportMetric(float64(most.Milliseconds()), "most-ms")
+		})
 	}
 }
