@@ -169,7 +169,8 @@ func (h *History) Stop() {
 // offset, undamaged; offsets are contiguous; nothing is there twice.
 func (h *History) Check() {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	// A few thousand records a second at the least.
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second+time.Duration(h.Acked.Load())*time.Millisecond/5)
 	defer cancel()
 	ends, err := kadm.NewClient(h.c.Client()).ListEndOffsets(ctx, h.Topic)
 	if err != nil || ends.Error() != nil {
