@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -153,10 +154,10 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 // thousand partitions must not wait for ten thousand read barriers, and what was
 // proven before it asked does not count (ans-2).
 func TestOneProofForAllPartitionsOfARequest(t *testing.T) {
-	barriers := 0
+	var barriers atomic.Int64
 	c := newCluster(t, func(c *cluster, _ *broker.Config) {
 		c.host = &partition.Host{Proof: partition.NewBarrierProof(func(context.Context) (*metadata.Image, error) {
-			barriers++ // one connection: one at a time
+			barriers.Add(1)
 			return nil, nil
 		})}
 	})
@@ -170,6 +171,6 @@ func TestOneProofForAllPartitionsOfARequest(t *testing.T) {
 		for _, p := range ask[*kmsg.ListOffsetsResponse](cl, 11, req).Topics[0].Partitions {
 			isCode(t, "partition", p.ErrorCode, nil)
 		}
-		is(t, "barriers", barriers, asked)
+		is(t, "barriers", barriers.Load(), int64(asked))
 	}
 }
