@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"ponor/broker"
 	"ponor/controller"
 	"ponor/metadata"
 )
@@ -42,7 +43,7 @@ func (c *cluster) RemoveVoter(_ context.Context, id metadata.BrokerID, _ control
 	return c.setVote(id, false)
 }
 
-func quorumOf(c *cluster) {
+func quorumOf(c *cluster, _ *broker.Config) {
 	at := time.UnixMilli(5000)
 	c.quorum = controller.QuorumInfo{Leader: 1, Term: 7, Commit: 99, LastIndex: 100, Members: []controller.QuorumMember{
 		{ID: 1, Directory: controller.DirectoryID{1}, Address: "n1:9192", Voter: true, Member: true, LastIndex: 100, Heard: at, CaughtUp: at},
@@ -63,8 +64,7 @@ func describeQuorumRequest(topic string, partitions ...int32) *kmsg.DescribeQuor
 }
 
 func TestDescribeQuorum(t *testing.T) {
-	c := newCluster(t)
-	quorumOf(c)
+	c := newCluster(t, quorumOf)
 	cl := c.dial()
 	for version := range int16(3) {
 		resp := ask[*kmsg.DescribeQuorumResponse](cl, version, describeQuorumRequest("__cluster_metadata", 0))
@@ -85,8 +85,7 @@ func TestDescribeQuorum(t *testing.T) {
 }
 
 func TestRaftVoters(t *testing.T) {
-	c := newCluster(t)
-	quorumOf(c)
+	c := newCluster(t, quorumOf)
 	cl := c.dial()
 	other := "BAAAAAAAAAAAAAAAAAAAAA"
 	add := func(id int32, dir byte, cluster *string) int16 {
