@@ -21,6 +21,8 @@ const (
 	balanceBlind = 15 * time.Second
 	// balanceLook is how often loads are looked at.
 	balanceLook = 10 * time.Second
+	// balanceSettle is how long it takes until the loads show what a round did.
+	balanceSettle = 45 * time.Second
 )
 
 // balanceConfig switches balancing off for the whole cluster.
@@ -50,7 +52,8 @@ type balance struct {
 		busy  map[metadata.BrokerID]bool
 		over  map[metadata.BrokerID]time.Time // above the threshold since
 		moved map[partitionKey]time.Time      // for their load
-		last  []balanceMove                   // the last round for load
+		last  []balanceMove                   // the last round for load,
+		round time.Time                       // and when that was
 	}
 }
 
@@ -90,7 +93,7 @@ func (b *balance) next(img *metadata.Image, loads func() map[metadata.BrokerID]*
 		b.lookLocked(img, all, now)
 		if v := b.judgeLocked(img, all, now); v.due {
 			moves = v.moves
-			b.mu.last = moves
+			b.mu.last, b.mu.round = moves, now
 			clear(b.mu.over)
 			for _, m := range moves {
 				b.mu.moved[m.key] = now
@@ -192,8 +195,12 @@ func (b *balance) judgeLocked(img *metadata.Image, loads map[metadata.BrokerID]*
 			top, s.above(top), balanceThreshold*100, rate(balanceFloor))}
 	}
 	much := fmt.Sprintf("broker %d has %.0f %% more load than the mean", top, s.above(top))
-	if n := underWay(img, b.mu.last); n > 0 && now.Sub(b.mu.moved[b.mu.last[0].key]) < balanceMemory {
-		return verdict{words: fmt.Sprintf("%s; %d moves are under way", much, n)}
+	past := now.Sub(b.mu.round)
+	if n := underWay(img, b.mu.last); n > 0 && past < balanceMemory {
+		return verdict{words: fmt.Sprintf("%s; %d of %d moves are under way", much, n, len(b.mu.last))}
+	}
+	if past < balanceSettle {
+		return verdict{words: fmt.Sprintf("cooling down for %v: %d leaders moved %v ago, and loads are smoothed", (balanceSettle - past).Round(time.Second), len(b.mu.last), past.Round(time.Second))}
 	}
 	ripe, wait := map[metadata.BrokerID]bool{}, balancePatience
 	for id, since := range b.mu.over {

@@ -65,8 +65,8 @@ func openBrokers(img *metadata.Image) map[metadata.BrokerID]metadata.Broker {
 // planCount finds partitions that should go home, to the first of their
 // replicas, and replica lists that should begin with a broker which is the first
 // of few: one with less than half of an even share gets an even share, unless
-// keeps says that it has enough to do or that the partition must stay. Lists that
-// are even enough are left as people made them.
+// it is busy with them or the partition must stay where it is. Lists that are
+// even enough are left as people made them.
 func planCount(img *metadata.Image, busy func(id metadata.BrokerID, first int) bool, stays func(partitionKey) bool) []balanceMove {
 	open, first := openBrokers(img), map[metadata.BrokerID]int{} // lists that a broker is the first of
 	var movable []metadata.Partition

@@ -1,7 +1,9 @@
 package controller_test
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"ponor/controller"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
+	"ponor/partition"
 )
 
 // obeys has a node carry out the moves it is asked for, as brokers do.
@@ -125,5 +128,117 @@ func TestLeadersGoHome(t *testing.T) {
 		if err := n.SetBrokerState(c.context(), 9, func(*metadata.Broker) {}); err == nil {
 			t.Error("state of a broker that is not registered was set")
 		}
+	})
+}
+
+// Hot partitions that sit on one broker spread over those that take part, and
+// what the leader says of it beforehand is what it does.
+func TestHotPartitionsSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.voters(1)
+		n := c.nodes[1]
+		for id := 1; id <= 4; id++ {
+			if id > 1 {
+				c.start(id, false)
+			}
+			c.broker(c.nodes[id])
+			obeys(c, c.nodes[id])
+		}
+		topic := c.topic(n, "t", 12, 3)
+		if err := n.SetBrokerState(c.context(), 4, func(b *metadata.Broker) { b.Cordoned = true }); err != nil {
+			t.Fatal(err)
+		}
+		hot := map[int32]bool{}
+		for p := range n.Image().Partitions(topic) {
+			if p.Owner.Broker == 1 {
+				hot[p.Number] = true
+			}
+		}
+		explained := func() controller.Balance {
+			t.Helper()
+			b, err := c.nodes[2].Balance(c.context()) // which is not the leader
+			if err != nil {
+				t.Fatal(err)
+			}
+			return b
+		}
+		time.Sleep(3 * time.Second)
+		if v := explained().Verdict; !strings.Contains(v, "not known yet") {
+			t.Errorf("before any load is known: %s", v)
+		}
+		for id := 1; id <= 4; id++ {
+			reports(c.nodes[id], topic, hot)
+		}
+		time.Sleep(time.Minute)
+		before := explained()
+		if len(before.Moves) != 2 || !strings.Contains(before.Verdict, "leaders move in") || len(led(n, topic)) != 4 {
+			t.Fatalf("planned after a minute: %+v", before)
+		}
+		if b := before.Brokers; b[0].Bytes != 3e7 || b[0].Share != 1 || b[0].Role != "leader" || b[0].Partitions != 3 || b[1].Role != "observer" || b[3].State != "cordoned" {
+			t.Errorf("brokers: %+v", b)
+		}
+		for len(explained().Moves) > 0 { // until they are made
+			time.Sleep(time.Second)
+		}
+		time.Sleep(2 * time.Second)
+		if v := explained().Verdict; !strings.Contains(v, "balanced") {
+			t.Errorf("right after the moves: %s", v)
+		}
+		for _, m := range before.Moves {
+			p, _ := n.Image().Partition(topic, m.Partition)
+			if p.Owner.Broker != m.To || p.Replicas[0] != m.To || m.From != 1 || m.To == 4 || m.Cause != "bytes" {
+				t.Errorf("announced %+v, but %v is led by %v, replicas %v", m, &p, p.Owner, p.Replicas)
+			}
+		}
+		after := explained()
+		if len(after.Moves) != 0 || !strings.Contains(after.Verdict, "balanced") {
+			t.Errorf("after the moves: %+v", after)
+		}
+		for _, b := range after.Brokers[:3] {
+			if b.Bytes != 1e7 {
+				t.Errorf("broker %d has %.0f bytes/s", b.ID, b.Bytes)
+			}
+		}
+		moved := epochs(n, topic)
+		time.Sleep(10 * time.Minute)
+		if epochs(n, topic) != moved {
+			t.Error("leaders move under a steady load")
+		}
+		// Switched off it says so, and does nothing.
+		errs, err := n.AlterConfigs(c.context(), []controller.ConfigResource{{Kind: metadata.KindBroker, Changes: []controller.ConfigChange{{Name: "auto.leader.rebalance.enable", Value: "false"}}}}, false)
+		if err != nil || errs[0] != nil {
+			t.Fatal(err, errs)
+		}
+		if off := explained(); off.Enabled || !strings.Contains(off.Verdict, "switched off") {
+			t.Errorf("switched off: %+v", off)
+		}
+		for p := range n.Image().Partitions(topic) {
+			if p.Owner.Broker == 2 {
+				hot[p.Number] = true
+			}
+		}
+		for id := 1; id <= 4; id++ {
+			reports(c.nodes[id], topic, hot)
+		}
+		time.Sleep(10 * time.Minute)
+		if epochs(n, topic) != moved {
+			t.Error("leaders move though balancing is switched off")
+		}
+	})
+}
+
+// reports has a node report 10 MB/s of each hot partition that it leads.
+func reports(n *node, topic metadata.TopicID, hot map[int32]bool) {
+	hot = maps.Clone(hot)
+	n.SetStats(func() controller.Stats {
+		l := &partition.Loads{}
+		for p := range n.Image().Partitions(topic) {
+			if p.Owner == n.Incarnation() && hot[p.Number] {
+				l.Bytes += 1e7
+				l.Busiest = append(l.Busiest, partition.Load{Topic: topic, Partition: p.Number, Bytes: 1e7})
+			}
+		}
+		return controller.Stats{Load: l}
 	})
 }
