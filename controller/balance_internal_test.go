@@ -306,3 +306,19 @@ func TestBalanceByCountKeepsZonesAndLateMoves(t *testing.T) {
 		}
 	}
 }
+
+// A move after which the target has about as much as the source had, and a round
+// that is not worth it, are not planned.
+func TestBalanceNeedsAMargin(t *testing.T) {
+	topic := metadata.TopicID{1, 15: 1}
+	v := newVirtualCluster(t, 9, 3, 3)
+	p, _ := v.img.Partition(topic, 0)
+	for moved, want := range map[float64]int{9.5e7: 0, 5e7: 1, 2e7: 1, 1e6: 0} {
+		loads := map[metadata.BrokerID]*partition.Loads{0: {Bytes: 1e7}, 1: {Bytes: 1e7}, 2: {Bytes: 1e7}}
+		loads[p.Owner.Broker] = &partition.Loads{Bytes: 1.15e8, Busiest: []partition.Load{{Topic: topic, Bytes: moved}}}
+		moves := planLoad(v.img, loads, func(metadata.BrokerID) bool { return true }, func(partitionKey) bool { return false })
+		if len(moves) != want {
+			t.Errorf("with %.0f bytes/s to move: %d moves, want %d", moved, len(moves), want)
+		}
+	}
+}
