@@ -205,13 +205,16 @@ func offender(list []group.Rebalance, what ...string) (worst group.Change, times
 // heldUp is a group that one member keeps from working: it is waited for, dropped, and
 // comes again.
 func heldUp(r *groupReport) (verdictView, bool) {
-	c, times := offender(r.heldUpSpan(), group.MemberAbsent, group.MemberUnsynced)
+	c, times := offender(r.heldUpSpan(), group.MemberAbsent, group.MemberUnsynced, group.MemberUnrevoked)
 	if times < offences {
 		return verdictView{}, false
 	}
 	never := "joins"
-	if c.What == group.MemberUnsynced {
+	switch c.What {
+	case group.MemberUnsynced:
 		never = "asks for its assignment"
+	case group.MemberUnrevoked:
+		never = "gives up partitions"
 	}
 	return verdictView{verdictForever,
 		fmt.Sprintf("rebalancing for ever: member %s at %s never %s within its rebalance timeout (%d of the last %s)", changeName(c), c.Host, never, times, count(len(r.Rebalances), "rebalance")),

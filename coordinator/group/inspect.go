@@ -54,8 +54,11 @@ func (m *Machine) Inspect(id string) (Inspection, bool) {
 			v.Commits = append(v.Commits, Commit{Topic: topic, Partition: p, Offset: o.at, At: o.committed})
 		}
 	}
-	if c := g.classic(); c != nil {
-		v.Since, v.Awaited = max(c.since, 0), c.awaited()
+	switch members := g.members.(type) {
+	case *classicGroup:
+		v.Since, v.Awaited = max(members.since, 0), members.awaited()
+	case *consumerGroup:
+		v.Awaited = members.awaited()
 	}
 	return v, true
 }
@@ -74,10 +77,24 @@ func (c *classicGroup) awaited() []Awaited {
 		default:
 			continue
 		}
-		a := m.change("")
-		list = append(list, Awaited{Member: a.Member, Instance: a.Instance, Client: a.Client, Host: a.Host, Until: until.UnixMilli()})
+		list = append(list, m.change("").awaited(until))
 	}
 	return list
+}
+
+// awaited are the members that have to give up partitions.
+func (c *consumerGroup) awaited() []Awaited {
+	var list []Awaited
+	for _, id := range slices.Sorted(maps.Keys(c.members)) {
+		if m := c.members[id]; !m.revokeBy.IsZero() {
+			list = append(list, m.change("").awaited(m.revokeBy))
+		}
+	}
+	return list
+}
+
+func (c Change) awaited(until time.Time) Awaited {
+	return Awaited{Member: c.Member, Instance: c.Instance, Client: c.Client, Host: c.Host, Until: until.UnixMilli()}
 }
 
 // rejoining is why a member that joins again has the group share its partitions
