@@ -33,6 +33,7 @@ type feature struct {
 var features = []feature{
 	{"metadata.version", 7, 33},
 	{"kraft.version", 0, 1},
+	{"group.version", 0, 1}, // KIP-848
 }
 
 func (b *Broker) apiVersions(_ context.Context, c call, req *kmsg.ApiVersionsRequest) kmsg.Response {

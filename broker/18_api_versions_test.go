@@ -22,7 +22,7 @@ func TestApiVersionsMatchTheTable(t *testing.T) {
 	isCode(t, "response", resp.ErrorCode, nil)
 	kafka := map[int16][2]int16{
 		0: {0, 13}, 1: {4, 18}, 2: {1, 11}, 3: {0, 13}, 8: {2, 10}, 9: {1, 10}, 10: {0, 6}, 11: {0, 9}, 12: {0, 4}, 13: {0, 5}, 14: {0, 5}, 15: {0, 6}, 16: {0, 5}, 18: {0, 5}, 19: {2, 7}, 20: {1, 6}, 21: {0, 2},
-		22: {0, 5}, 23: {2, 4}, 32: {1, 4}, 33: {0, 2}, 34: {1, 2}, 35: {1, 5}, 37: {0, 3}, 42: {0, 3}, 43: {0, 2}, 44: {0, 1}, 45: {0, 1}, 46: {0, 0}, 47: {0, 0}, 55: {0, 2}, 60: {0, 2}, 75: {0, 0}, 80: {0, 1}, 81: {0, 0},
+		22: {0, 5}, 23: {2, 4}, 32: {1, 4}, 33: {0, 2}, 34: {1, 2}, 35: {1, 5}, 37: {0, 3}, 42: {0, 3}, 43: {0, 2}, 44: {0, 1}, 45: {0, 1}, 46: {0, 0}, 47: {0, 0}, 55: {0, 2}, 60: {0, 2}, 68: {0, 1}, 69: {0, 1}, 75: {0, 0}, 80: {0, 1}, 81: {0, 0},
 	}
 	for _, k := range resp.ApiKeys {
 		if want, ok := kafka[k.ApiKey]; !ok || want != [2]int16{k.MinVersion, k.MaxVersion} {
@@ -67,11 +67,16 @@ func TestApiVersionsFeatures(t *testing.T) {
 		}
 		is(t, "kraft.version is supported", slices.Contains(names, "kraft.version"), version >= 4)
 		is(t, "metadata.version is supported", slices.Contains(names, "metadata.version"), true)
+		groups := int16(0)
 		for _, f := range resp.FinalizedFeatures {
-			if f.Name == "transaction.version" || f.Name == "group.version" {
+			if f.Name == "transaction.version" {
 				t.Errorf("%s is finalized but not served", f.Name)
 			}
+			if f.Name == "group.version" {
+				groups = f.MaxVersionLevel
+			}
 		}
+		is(t, "finalized group.version", groups, 1)
 	}
 }
 

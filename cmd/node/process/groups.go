@@ -16,6 +16,7 @@ import (
 func (n *Node) coordinate() *coordinator.Shards[*group.Machine] {
 	cfg := n.cfg.Groups
 	cfg.Exists = func(topic string, id [16]byte) bool { return broker.TopicExists(n.ctl.Image(), topic, id) }
+	cfg.Topics = func() group.Topics { return broker.GroupTopics(n.ctl.Image()) }
 	return coordinator.New(coordinator.Config[*group.Machine]{
 		Topic: "__consumer_offsets", Image: n.ctl.Image, Partitions: &n.hosted,
 		New:     func(int32) *group.Machine { return group.New(cfg) },

@@ -1,0 +1,60 @@
+package broker
+
+import (
+	"iter"
+	"slices"
+
+	"ponor/coordinator/group"
+	"ponor/coordinator/group/assignor"
+	"ponor/metadata"
+)
+
+// GroupTopics is an image as consumer groups see it.
+func GroupTopics(img *metadata.Image) group.Topics { return groupTopics{img} }
+
+type groupTopics struct{ img *metadata.Image }
+
+// Version is the image's: every change of a topic or of a replica is a command.
+func (g groupTopics) Version() uint64 { return uint64(g.img.Index()) }
+
+func (g groupTopics) Topic(name string) (assignor.Topic, bool) {
+	t, ok := g.img.Topic(name)
+	if !ok || t.Deleting {
+		return assignor.Topic{}, false
+	}
+	at := assignor.Topic{ID: t.ID, Partitions: t.Partitions, Racks: make([][]string, 0, t.Partitions)}
+	zones := make(map[metadata.BrokerID]string)
+	for p := range g.img.Partitions(t.ID) {
+		var racks []string
+		for _, id := range p.Replicas {
+			zone, seen := zones[id]
+			if !seen {
+				br, _ := g.img.Broker(id)
+				zone = br.Zone
+				zones[id] = zone
+			}
+			if zone != "" && !slices.Contains(racks, zone) {
+				racks = append(racks, zone)
+			}
+		}
+		at.Racks = append(at.Racks, racks)
+	}
+	return at, true
+}
+
+func (g groupTopics) Name(id [16]byte) (string, bool) {
+	t, ok := g.img.TopicByID(id)
+	return t.Name, ok && !t.Deleting
+}
+
+// Names leaves out internal topics: who subscribes to ".*" would read
+// __consumer_offsets, and with every commit have something new to read.
+func (g groupTopics) Names() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for t := range g.img.Topics() {
+			if !t.Internal && !t.Deleting && !yield(t.Name) {
+				return
+			}
+		}
+	}
+}
