@@ -193,7 +193,7 @@ func TestInspectionSaysWhenOffsetsWereCommitted(t *testing.T) {
 func TestHistoryOfAConsumerGroup(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("t", 4)
-	one, two := b.reader("one", "t"), b.reader("two", "t")
+	one, two := b.subscriber("one", "t"), b.subscriber("two", "t")
 	b.settle(one)
 	two.beat()
 	one.beat() // is told to give up half, and says that it did only with its next heartbeat
