@@ -7,7 +7,7 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-kafka clients clients-s3 mutants proto sim clean
+.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-kafka bench-groups clients clients-s3 mutants proto sim clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ bench-scale: build ## Measure idle clusters, fetch sessions, 100,000 partitions 
 
 bench-kafka: build ## Measure it and Apache Kafka in turns (needs Java and deploy/kafka/kafka.sh fetch)
 	$(GO) run ./deploy/bench -kafka -rounds 3
+
+bench-groups: build ## Measure consumer groups of both (needs the same)
+	$(GO) run ./deploy/bench -groups -kafka -rounds 3
 
 clients: build ## Test with kcat, the Java tools, kafka-python and franz-go's own suite
 	bash deploy/ci/clients.sh

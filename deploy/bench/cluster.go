@@ -50,12 +50,12 @@ func startPonor(ctx context.Context, o options) (*system, error) {
 	for i := range nodes {
 		args := []string{"start", "--node-id", fmt.Sprint(i + 1), "--listen", clients[i], "--controller-listen", quorum[i],
 			"--join", strings.Join(quorum, ","), "--store", "dir://" + store + o.storeQuery(), "--data-dir", filepath.Join(o.dir, fmt.Sprint("node-", i+1))}
-		if o.scale {
+		if o.scale || o.groups {
 			args = append(args, "--debug-listen", debug[i], "--metrics-listen", metrics[i], "--cache-bytes", o.cache)
 		}
 		s.args = append(s.args, args)
 	}
-	if o.scale {
+	if o.scale || o.groups {
 		s.debug, s.metrics = debug, metrics
 	}
 	begin := time.Now()

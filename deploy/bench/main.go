@@ -4,9 +4,10 @@
 //	go run ./deploy/bench                     # Ponor (make bench-cluster)
 //	go run ./deploy/bench -kafka -rounds 3    # both in turns (make bench-kafka)
 //	go run ./deploy/bench -scale              # many partitions (make bench-scale)
+//	go run ./deploy/bench -groups -kafka      # consumer groups (make bench-groups)
 //
 // It only starts, stops and reads processes; the loads are 'ponor bench', and with
-// -scale clients of its own, see scale.go. With
+// -scale and -groups clients of its own, see scale.go and groups.go. With
 // -kafka both clusters stay up and take each load one after the other, so that
 // what else the machine does hits both; the first round warms up and does not
 // count. Ratios of one run mean something, figures of two runs do not.
@@ -36,6 +37,8 @@ type options struct {
 	latency          string // of the store, see 'ponor start'
 	scale            bool
 	partitions       int
+	groups           bool
+	members          int
 	cache            string // of each node, with scale
 }
 
@@ -51,6 +54,8 @@ func main() {
 	flag.StringVar(&o.latency, "latency", "", "s3 makes the store as slow as S3")
 	flag.BoolVar(&o.scale, "scale", false, "measure what many partitions and waiting consumers cost instead (make bench-scale); -only takes idle, session, partitions, requests")
 	flag.IntVar(&o.partitions, "partitions", 100_000, "with -scale: how many partitions 'partitions' makes")
+	flag.BoolVar(&o.groups, "groups", false, "measure consumer groups instead (make bench-groups); -only takes join, commit, large, many, move, takeover")
+	flag.IntVar(&o.members, "members", 1000, "with -groups: members of the large group; it has ten partitions for each")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -78,6 +83,9 @@ func run(ctx context.Context, o options) (err error) {
 	defer func() { _ = os.RemoveAll(o.dir) }()
 	if o.scale {
 		return runScale(ctx, o)
+	}
+	if o.groups {
+		return runGroups(ctx, o)
 	}
 	ponor, err := startPonor(ctx, o)
 	if err != nil {
