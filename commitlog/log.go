@@ -173,9 +173,9 @@ type Settings struct {
 
 // Options accompany Open.
 type Options struct {
-	// OnStable is called after Stable moved or the log was lost, from a
-	// goroutine of the medium. It must be quick and must not call back into the
-	// Log's Append.
+	// OnStable is called after Stable moved, before the Commits that it is about
+	// resolve, or after the log was lost, from a goroutine of the medium that may
+	// hold a lock. It must be quick and must not call the Log.
 	OnStable func()
 	// Settings is asked whenever it matters, so that it may change live.
 	Settings func() Settings

@@ -73,15 +73,15 @@ func (l *Log) flush() {
 	l.mu.Lock()
 	owned := l.mu.lost == nil
 	if owned { // else lose has resolved it
+		if l.opts.OnStable != nil {
+			l.opts.OnStable()
+		}
 		g.slot.Resolve(nil)
 		l.mu.inflight = nil
 	}
 	l.mu.Unlock()
 	g.buf, g.batches, g.slot = g.buf[:0], g.batches[:0], nil
 	l.store.groups.Put(g) // nobody reads from it: readers read the file
-	if owned && l.opts.OnStable != nil {
-		l.opts.OnStable()
-	}
 }
 
 // write puts a group into segments, one sync for each that it touches.

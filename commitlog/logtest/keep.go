@@ -2,6 +2,7 @@ package logtest
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ func keepClauses() []Clause {
 		{Name: "Segments tile the log and roll", Test: segmentsTile},
 		{Name: "Bytes follow appends and trims", Test: bytesFollow},
 		{Name: "OnStable is called when stable moved", Test: onStable},
+		{Name: "OnStable is called before the Commit resolves", Test: stableFirst},
 		{Name: "OnStable is called when the log is lost", Test: onLost},
 		{Name: "Remove forgets the log", Test: removeForgets},
 		{Name: "logs do not mix", Test: logsDoNotMix},
@@ -205,6 +207,24 @@ func onStable(tb testing.TB, w World) {
 			case <-deadline.Done():
 				e.Fatalf("OnStable was not called for batch %d-%d", c.Base, c.Last)
 			}
+		}
+	}
+	e.close(l)
+}
+
+// Who was told that a batch is durable finds that those who wait for it have been
+// told, too: a fetch that begins after an acknowledgement looks at what had news.
+func stableFirst(tb testing.TB, w World) {
+	e := newEnv(tb, w)
+	var called atomic.Int64
+	l := e.openWith(0, commitlog.Options{OnStable: func() { called.Add(1) }})
+	for range 200 {
+		before := called.Load()
+		c := e.append(l, e.batch(1))
+		l.Seal()
+		e.succeeds(c)
+		if called.Load() == before {
+			e.Fatalf("batch %d-%d: its Commit resolved before OnStable was called", c.Base, c.Last)
 		}
 	}
 	e.close(l)

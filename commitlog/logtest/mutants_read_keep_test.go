@@ -3,6 +3,7 @@ package logtest_test
 import (
 	"context"
 	"errors"
+	"time"
 
 	"ponor/commitlog"
 	"ponor/commitlog/logtest"
@@ -186,6 +187,16 @@ func keepMutants() []mutant {
 			w := &broken{Store: s}
 			w.open = func(ctx context.Context, id commitlog.ID, epoch commitlog.Epoch, opts commitlog.Options) (commitlog.Log, error) {
 				opts.OnStable = nil
+				return s.Open(ctx, id, epoch, opts)
+			}
+			return w
+		}},
+		{"they are told late", []string{"OnStable is called before the Commit resolves"}, func(s *memlog.Store) logtest.World {
+			w := &broken{Store: s}
+			w.open = func(ctx context.Context, id commitlog.ID, epoch commitlog.Epoch, opts commitlog.Options) (commitlog.Log, error) {
+				if told := opts.OnStable; told != nil {
+					opts.OnStable = func() { time.AfterFunc(time.Millisecond, told) }
+				}
 				return s.Open(ctx, id, epoch, opts)
 			}
 			return w

@@ -60,9 +60,6 @@ func (l *Log) Append(batch commitlog.Batch) (commitlog.Commit, error) {
 // flush makes pending batches durable, group after group, until there are none.
 func (l *Log) flush() {
 	for l.pause() && l.flushOnce() {
-		if l.opts.OnStable != nil {
-			l.opts.OnStable()
-		}
 	}
 }
 
@@ -115,6 +112,9 @@ func (l *Log) flushOnce() bool {
 		l.flushing = false
 		l.loseLocked(fmt.Errorf("%w: write to log %s: %w", commitlog.ErrFenced, l.m.id, failure), true)
 		return false
+	}
+	if l.opts.OnStable != nil {
+		l.opts.OnStable()
 	}
 	// Resolved under the lock, so that Open cannot return in between (C5).
 	l.slot.Resolve(nil)

@@ -148,19 +148,16 @@ func (s *streamState) pieceAt(o commitlog.Offset) int {
 // was told that a record is durable can read it.
 func (s *streamState) confirmTo(end commitlog.Offset) {
 	s.mu.Lock()
-	var wake func()
-	if end > s.confirm {
-		old := s.confirm
-		s.confirm = end
-		if s.open != nil && s.open.err == nil {
-			wake = s.open.confirmed
-		}
-		s.resolve(old, end, nil)
+	defer s.mu.Unlock()
+	if end <= s.confirm {
+		return
 	}
-	s.mu.Unlock()
-	if wake != nil {
-		wake()
+	old := s.confirm
+	s.confirm = end
+	if s.open != nil && s.open.err == nil && s.open.confirmed != nil {
+		s.open.confirmed()
 	}
+	s.resolve(old, end, nil)
 }
 
 // resolve ends the Commits of pieces within [from, to), in order (C3). The
