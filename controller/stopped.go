@@ -90,7 +90,7 @@ func readLog(dir string) (Stopped, error) {
 	if err != nil {
 		return Stopped{}, fmt.Errorf("open raft log in %s: %w", dir, err)
 	}
-	defer db.Close()
+	defer func() { _ = db.Close() }() // it was only read
 	img, err := newestSnapshot(dir)
 	if err != nil {
 		return Stopped{}, err

@@ -274,7 +274,7 @@ func (c *checker) chainIn(ctx context.Context, img *metadata.Image, w metadata.W
 			r := &read[i]
 			switch {
 			case r.err != nil:
-				return nil, nil // what comes after it cannot be judged
+				return nil, nil //nolint:nilerr // it is reported; what comes after it cannot be judged
 			case !r.ok:
 				if n := len(listed); n > 0 && listed[n-1] > seq {
 					c.holes[w.Incarnation] = hole{seq, listed[n-1]}
