@@ -176,9 +176,9 @@ func answers(t *testing.T, resp *kmsg.ConsumerGroupHeartbeatResponse, want *kerr
 	}
 }
 
-// reader is a member as a real client behaves: it gives up what it must, says so, and
+// subscriber is a member as a real client behaves: it gives up what it must, says so, and
 // only then takes what is new.
-type reader struct {
+type subscriber struct {
 	b     *bench
 	id    string
 	first kmsg.ConsumerGroupHeartbeatRequest
@@ -190,12 +190,12 @@ type reader struct {
 	unsure bool
 }
 
-func (b *bench) reader(id string, topics ...string) *reader {
-	return &reader{b: b, id: id, first: firstBeat(id, topics...), owned: map[assignor.Partition]bool{}}
+func (b *bench) subscriber(id string, topics ...string) *subscriber {
+	return &subscriber{b: b, id: id, first: firstBeat(id, topics...), owned: map[assignor.Partition]bool{}}
 }
 
 // next is the client's next heartbeat.
-func (c *reader) next() kmsg.ConsumerGroupHeartbeatRequest {
+func (c *subscriber) next() kmsg.ConsumerGroupHeartbeatRequest {
 	if c.epoch == 0 {
 		return c.first
 	}
@@ -214,19 +214,19 @@ func (c *reader) next() kmsg.ConsumerGroupHeartbeatRequest {
 }
 
 // beat sends a heartbeat and does what the answer says.
-func (c *reader) beat() *kmsg.ConsumerGroupHeartbeatResponse {
+func (c *subscriber) beat() *kmsg.ConsumerGroupHeartbeatResponse {
 	resp := c.b.beat(c.next())
 	c.take(resp)
 	return resp
 }
 
 // lose sends a heartbeat whose answer is lost.
-func (c *reader) lose() {
+func (c *subscriber) lose() {
 	c.b.beat(c.next())
 	c.unsure = true
 }
 
-func (c *reader) take(resp *kmsg.ConsumerGroupHeartbeatResponse) {
+func (c *subscriber) take(resp *kmsg.ConsumerGroupHeartbeatResponse) {
 	c.unsure = false
 	switch kerr.ErrorForCode(resp.ErrorCode) {
 	case nil:
@@ -266,7 +266,7 @@ func (c *reader) take(resp *kmsg.ConsumerGroupHeartbeatResponse) {
 }
 
 // settle has all clients send heartbeats until nothing changes.
-func (b *bench) settle(clients ...*reader) {
+func (b *bench) settle(clients ...*subscriber) {
 	b.t.Helper()
 	for range 20 + 4*len(clients) {
 		b.pass(2 * time.Second)
@@ -280,7 +280,7 @@ func (b *bench) settle(clients ...*reader) {
 }
 
 // numbers are the partitions of a topic that a client owns.
-func (c *reader) numbers(topic string) []int32 {
+func (c *subscriber) numbers(topic string) []int32 {
 	var list []int32
 	for p := range c.owned {
 		if p.Topic == c.b.topics.topics[topic].ID {

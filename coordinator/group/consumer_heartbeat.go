@@ -179,7 +179,7 @@ func (c *consumerGroup) subject(h *heartbeat) (*consumerMember, *refusal) {
 	m := c.members[id]
 	switch {
 	case h.req.MemberEpoch == epochJoin && m == nil:
-		return c.enrol(h, id), nil
+		return c.enrol(h, id, nil), nil
 	case m == nil:
 		return nil, unknown(id, c.g.id)
 	case h.req.MemberEpoch == epochJoin:
@@ -208,7 +208,7 @@ func (c *consumerGroup) staticSubject(h *heartbeat, id string) (*consumerMember,
 	h.joined = true
 	switch {
 	case old == nil:
-		return c.enrol(h, id), nil
+		return c.enrol(h, id, &instance), nil
 	case old.id == id: // it did not get the answer, or left and changed its mind
 		if old.epoch == epochLeaveStatic {
 			p := old.position
@@ -248,8 +248,8 @@ func (h *heartbeat) checkEpoch(m *consumerMember) *refusal {
 }
 
 // enrol makes a new member, which has nothing yet.
-func (c *consumerGroup) enrol(h *heartbeat, id string) *consumerMember {
-	m := &consumerMember{id: id, subscription: subscription{instance: h.req.InstanceID, client: h.caller}}
+func (c *consumerGroup) enrol(h *heartbeat, id string, instance *string) *consumerMember {
+	m := &consumerMember{id: id, subscription: subscription{instance: instance, client: h.caller}}
 	c.members[id] = m
 	if m.instance != nil {
 		c.instances[*m.instance] = id
@@ -279,15 +279,7 @@ func (c *consumerGroup) replace(old *consumerMember, id string) *consumerMember 
 // target.
 func (c *consumerGroup) beat(h *heartbeat, m *consumerMember) (*kmsg.ConsumerGroupHeartbeatResponse, *refusal) {
 	c.update(h, m, m.heard(h))
-	if c.look(h.now, h.bump) {
-		h.bump = true
-	}
-	if h.bump {
-		c.bump()
-	}
-	if c.epoch > c.targetEpoch {
-		c.assign(h.now)
-	}
+	c.catchUp(h)
 	late := h.req.MemberEpoch != m.epoch
 	changed, err := c.reconcile(h.now, m, h.owned, h.said)
 	if err != nil {
@@ -302,6 +294,16 @@ func (c *consumerGroup) beat(h *heartbeat, m *consumerMember) (*kmsg.ConsumerGro
 		resp.Assignment = m.assignment()
 	}
 	return resp, nil
+}
+
+// catchUp makes a new epoch if the group needs one, and the targets of the newest.
+func (c *consumerGroup) catchUp(h *heartbeat) {
+	if c.look(h.now, h.bump) || h.bump {
+		c.bump()
+	}
+	if c.epoch > c.targetEpoch {
+		c.assign(h.now)
+	}
 }
 
 // whole says whether the request tells everything, as a client's does that is not

@@ -11,21 +11,21 @@ import (
 	"ponor/coordinator/group/assignor"
 )
 
-// story is one random history of a consumer group.
-type story struct {
+// saga is one random history of a consumer group.
+type saga struct {
 	*bench
 	r       *rand.Rand
-	clients []*reader
+	clients []*subscriber
 	made    int
 	epochs  [2]int32 // group and assignment
 }
 
-var storyTopics = []string{"foo", "bar", "baz"}
+var sagaTopics = []string{"foo", "bar", "baz"}
 
-func (s *story) join() {
+func (s *saga) join() {
 	s.made++
-	c := s.reader(fmt.Sprintf("member-%d", s.made))
-	for _, t := range storyTopics {
+	c := s.subscriber(fmt.Sprintf("member-%d", s.made))
+	for _, t := range sagaTopics {
 		if s.r.IntN(3) > 0 {
 			c.first.SubscribedTopicNames = append(c.first.SubscribedTopicNames, t)
 		}
@@ -42,7 +42,7 @@ func (s *story) join() {
 	s.clients = append(s.clients, c)
 }
 
-func (s *story) step() {
+func (s *saga) step() {
 	if len(s.clients) == 0 {
 		s.join()
 		return
@@ -63,16 +63,16 @@ func (s *story) step() {
 			req.InstanceID = c.first.InstanceID
 			s.beat(req)
 			s.made++
-			again := s.reader(fmt.Sprintf("member-%d", s.made))
+			again := s.subscriber(fmt.Sprintf("member-%d", s.made))
 			id := again.first.MemberID
 			again.first = c.first
 			again.first.MemberID = id
 			s.clients[i] = again
 		}
 	case 4:
-		s.topics.put(storyTopics[s.r.IntN(3)], int32(1+s.r.IntN(6)), []string{"a", "b"}[s.r.IntN(2)])
+		s.topics.put(sagaTopics[s.r.IntN(3)], int32(1+s.r.IntN(6)), []string{"a", "b"}[s.r.IntN(2)])
 	case 5:
-		s.topics.drop(storyTopics[s.r.IntN(3)])
+		s.topics.drop(sagaTopics[s.r.IntN(3)])
 	case 6:
 		s.pass(time.Duration(s.r.IntN(40)) * time.Second)
 	case 7:
@@ -86,7 +86,7 @@ func (s *story) step() {
 }
 
 // check looks at what must hold at every moment.
-func (s *story) check() {
+func (s *saga) check() {
 	s.t.Helper()
 	d := s.describe()
 	if got := [2]int32{d.Epoch, d.AssignmentEpoch}; got[0] < s.epochs[0] || got[1] < s.epochs[1] || got[1] > got[0] {
@@ -117,7 +117,7 @@ func (s *story) check() {
 }
 
 // end lets the group settle and checks that everything is read.
-func (s *story) end() {
+func (s *saga) end() {
 	s.t.Helper()
 	s.settle(s.clients...)
 	s.check()
@@ -129,7 +129,7 @@ func (s *story) end() {
 	}
 	want := 0
 	for name, topic := range s.topics.topics {
-		read := slices.ContainsFunc(s.clients, func(c *reader) bool {
+		read := slices.ContainsFunc(s.clients, func(c *subscriber) bool {
 			return slices.Contains(c.first.SubscribedTopicNames, name) || c.first.SubscribedTopicRegex != nil && name != "foo"
 		})
 		if !read {
@@ -150,7 +150,7 @@ func (s *story) end() {
 func TestConsumerGroupHistories(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			s := &story{bench: newBench(t, func(c *group.Config) { c.Consumer.SessionTimeout = 30 * time.Second }), r: rand.New(rand.NewPCG(seed, 848))}
+			s := &saga{bench: newBench(t, func(c *group.Config) { c.Consumer.SessionTimeout = 30 * time.Second }), r: rand.New(rand.NewPCG(seed, 848))}
 			s.topics.put("foo", 3)
 			s.topics.put("bar", 4, "a")
 			for range 120 {

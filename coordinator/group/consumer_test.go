@@ -62,7 +62,7 @@ func TestVersion0GetsItsMemberIDFromTheCoordinator(t *testing.T) {
 func TestPartitionsChangeHandsOnlyWhenGivenUp(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 4)
-	one, two := b.reader("one", "foo"), b.reader("two", "foo")
+	one, two := b.subscriber("one", "foo"), b.subscriber("two", "foo")
 	one.beat()
 	if got := one.numbers("foo"); len(got) != 4 {
 		t.Fatalf("the only member owns %v", got)
@@ -93,7 +93,7 @@ func TestPartitionsChangeHandsOnlyWhenGivenUp(t *testing.T) {
 func TestEpochsFence(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 2)
-	one, two, three := b.reader("one", "foo"), b.reader("two", "foo"), b.reader("three", "foo")
+	one, two, three := b.subscriber("one", "foo"), b.subscriber("two", "foo"), b.subscriber("three", "foo")
 	b.settle(one)
 	b.settle(one, two)
 	b.settle(one, two, three)
@@ -121,7 +121,7 @@ func TestEpochsFence(t *testing.T) {
 func TestSessionsEnd(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 2)
-	one, two := b.reader("one", "foo"), b.reader("two", "foo")
+	one, two := b.subscriber("one", "foo"), b.subscriber("two", "foo")
 	b.settle(one, two)
 	for range 10 {
 		b.pass(5 * time.Second)
@@ -144,7 +144,7 @@ func TestSessionsEnd(t *testing.T) {
 func TestWhoDoesNotGiveUpInTimeIsFenced(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 2)
-	one, two := b.reader("one", "foo"), b.reader("two", "foo")
+	one, two := b.subscriber("one", "foo"), b.subscriber("two", "foo")
 	one.beat()
 	two.beat()
 	stubborn := one.next() // owns both, and will go on saying so
@@ -168,7 +168,7 @@ func TestWhoDoesNotGiveUpInTimeIsFenced(t *testing.T) {
 func TestStaticMembersKeepTheirPartitions(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 4)
-	one, two := b.reader("one", "foo"), b.reader("two", "foo")
+	one, two := b.subscriber("one", "foo"), b.subscriber("two", "foo")
 	one.first.InstanceID = ptr("static")
 	b.settle(one, two)
 	owned, epoch := one.numbers("foo"), b.describe().Epoch
@@ -194,7 +194,7 @@ func TestStaticMembersKeepTheirPartitions(t *testing.T) {
 		t.Fatalf("the other took %v while a static member was away", two.owned)
 	}
 	b.failOver()
-	again := b.reader("one-again", "foo")
+	again := b.subscriber("one-again", "foo")
 	again.first.InstanceID = ptr("static")
 	again.beat()
 	if got := again.numbers("foo"); !slices.Equal(got, owned) {
@@ -219,7 +219,7 @@ func TestStaticMembersKeepTheirPartitions(t *testing.T) {
 func TestLeavingFreesAtOnce(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 2)
-	one, two := b.reader("one", "foo"), b.reader("two", "foo")
+	one, two := b.subscriber("one", "foo"), b.subscriber("two", "foo")
 	b.settle(one, two)
 	resp := b.beat(request("one", -1))
 	if resp.MemberEpoch != -1 {
@@ -234,7 +234,7 @@ func TestLeavingFreesAtOnce(t *testing.T) {
 
 func TestGroupsHaveALimit(t *testing.T) {
 	b := newBench(t, func(c *group.Config) { c.Consumer.MaxSize = 1 })
-	one := b.reader("one", "foo")
+	one := b.subscriber("one", "foo")
 	answers(t, one.beat(), nil)
 	answers(t, b.beat(firstBeat("two", "foo")), kerr.GroupMaxSizeReached)
 	answers(t, b.beat(firstBeat("one", "foo")), nil)
@@ -245,7 +245,7 @@ func TestExpressionsFollowTheTopics(t *testing.T) {
 	b.topics.put("foo1", 1)
 	b.topics.put("bar", 1)
 	b.topics.put("xfoo1", 1)
-	one := b.reader("one")
+	one := b.subscriber("one")
 	one.first.SubscribedTopicNames, one.first.SubscribedTopicRegex = nil, ptr("foo.|bar")
 	one.beat()
 	if len(one.owned) != 2 {
@@ -284,7 +284,7 @@ func TestExpressionsFollowTheTopics(t *testing.T) {
 func TestNewPartitionsAreAssigned(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 1)
-	one := b.reader("one", "foo", "later")
+	one := b.subscriber("one", "foo", "later")
 	b.settle(one)
 	b.topics.put("foo", 3)
 	b.topics.put("later", 2)
@@ -298,7 +298,7 @@ func TestRacksMatterOnlyToWhoHasOne(t *testing.T) {
 	for rack, bumps := range map[string]bool{"": false, "a": true} {
 		b := newBench(t)
 		b.topics.put("foo", 1, "a")
-		one := b.reader("one", "foo")
+		one := b.subscriber("one", "foo")
 		if rack != "" {
 			one.first.RackID = &rack
 		}
@@ -315,7 +315,7 @@ func TestRacksMatterOnlyToWhoHasOne(t *testing.T) {
 func TestTheMostWantedAssignorIsUsed(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 4)
-	one, two, three := b.reader("one", "foo"), b.reader("two", "foo"), b.reader("three", "foo")
+	one, two, three := b.subscriber("one", "foo"), b.subscriber("two", "foo"), b.subscriber("three", "foo")
 	b.settle(one, two)
 	if got := b.describe().AssignorName; got != "uniform" {
 		t.Errorf("assignor is %s", got)
@@ -330,7 +330,7 @@ func TestTheMostWantedAssignorIsUsed(t *testing.T) {
 func TestHeartbeatsThatChangeNothingWriteNothing(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 4)
-	one := b.reader("one", "foo")
+	one := b.subscriber("one", "foo")
 	b.settle(one)
 	n := len(b.log)
 	resp := b.beat(request("one", one.epoch))
@@ -368,9 +368,9 @@ func TestOffsetsNeedTheMembersEpoch(t *testing.T) {
 		req.Group, req.MemberID, req.MemberEpoch = "g", id, epoch
 		return kerr.ErrorForCode(b.m.OffsetFetch(req).ErrorCode)
 	}
-	one := b.reader("one", "foo")
+	one := b.subscriber("one", "foo")
 	b.settle(one)
-	two := b.reader("two", "foo")
+	two := b.subscriber("two", "foo")
 	b.settle(one, two)
 	kept, lost := one.numbers("foo")[0], two.numbers("foo")[0]
 	for _, c := range []struct {
@@ -412,7 +412,7 @@ func TestOffsetsNeedTheMembersEpoch(t *testing.T) {
 func TestGroupsOfBothKindsAreListedAsWhatTheyAre(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 1)
-	one := b.reader("one", "foo")
+	one := b.subscriber("one", "foo")
 	b.settle(one)
 	list := b.m.ListGroups([]string{"stable"}, []string{"Consumer"})
 	if len(list) != 1 || list[0].GroupType != "consumer" || list[0].ProtocolType != "consumer" || list[0].GroupState != "Stable" {
