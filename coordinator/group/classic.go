@@ -64,8 +64,10 @@ type classicGroup struct {
 	// first is the wait of a group that was empty; nil in any other rebalance.
 	first *firstRebalance
 
-	// written is the value of the last record of the membership, nil for none.
-	written []byte
+	// written is the value of the last record of the membership, nil for none, and
+	// writtenGeneration its generation.
+	written           []byte
+	writtenGeneration int32
 }
 
 var _ membership = (*classicGroup)(nil)
@@ -98,9 +100,17 @@ func (c *classicGroup) add(m *member, protocolType string, reply func(*kmsg.Join
 	if c.leader == "" {
 		c.leader = m.id
 	}
-	delete(c.pending, m.id)
+	c.forgetPending(m.id)
 	c.insert(m)
 	c.awaitJoin(m, reply)
+}
+
+// forgetPending drops an id that was handed out. Most groups have none for nearly all
+// of their life.
+func (c *classicGroup) forgetPending(id string) {
+	if delete(c.pending, id); len(c.pending) == 0 {
+		c.pending = nil
+	}
 }
 
 // insert puts a member into the lists.
@@ -292,7 +302,11 @@ func (c *classicGroup) checkCommit(now time.Time, who identity) *kerr.Error {
 	} else if !who.transactional {
 		return kerr.UnknownMemberID // there are members: only they may
 	}
-	if !who.transactional && c.st == stateCompleting {
+	// A generation that nobody was assigned in is not in the log: whoever takes over
+	// does not know it, and would take commits of the one before after those of it
+	// (G2). Kafka refuses them only before the next rebalance begins.
+	unassigned := c.st == stateCompleting || c.st == statePreparing && c.generation != c.writtenGeneration
+	if !who.transactional && (unassigned || c.written == nil) {
 		return rebalanceInProgress
 	}
 	if m := c.byID[who.member]; m != nil {
@@ -366,7 +380,7 @@ func (c *classicGroup) tick(now time.Time) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.pending)) {
 		if !c.pending[id].After(now) {
-			delete(c.pending, id)
+			c.forgetPending(id)
 			c.maybeComplete(now)
 		}
 	}

@@ -67,7 +67,7 @@ func (c *classicGroup) writeMembers() bool {
 	if len(r.Key)+len(r.Value) > c.m.cfg.MaxRecordBytes {
 		return false
 	}
-	c.written = r.Value
+	c.written, c.writtenGeneration = r.Value, c.generation
 	c.m.write(r)
 	return true
 }
@@ -141,7 +141,7 @@ func (m *Machine) replayGroup(r coordinator.Record) error {
 	}
 	c := newClassicGroup(m, g)
 	c.load(v)
-	c.written = r.Value
+	c.written, c.writtenGeneration = r.Value, c.generation
 	g.members = c
 	return nil
 }
