@@ -151,6 +151,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	ids, generation := r.stable(1)
 	for range 40 {
 		generation = r.join(ids[0]).ok().Generation
+		r.sync(ids[0], generation, ids...)
 	}
 	list := r.inspect().Rebalances
 	if len(list) != 16 || list[15].Generation != generation {

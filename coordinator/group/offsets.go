@@ -23,8 +23,9 @@ type offset struct {
 	topic [16]byte
 }
 
-// topicOffsets are a topic's by partition.
-type topicOffsets map[int32]offset
+// topicOffsets are a topic's by partition; what they point to never changes. Most
+// groups have few, and the smallest map has room for eight values.
+type topicOffsets map[int32]*offset
 
 func (g *Group) setOffset(topic string, partition int32, o offset) {
 	if g.offsets == nil {
@@ -35,7 +36,7 @@ func (g *Group) setOffset(topic string, partition int32, o offset) {
 		t = make(topicOffsets, 1)
 		g.offsets[topic] = t
 	}
-	t[partition] = o
+	t[partition] = &o
 }
 
 // deleteOffset says whether there was one.
