@@ -286,11 +286,7 @@ func TestClientPython(t *testing.T) {
 // as ApiVersions or the environment does not have them, and so does one for
 // brokers that do not list Produce version 2.
 var kgoSkips = map[string]string{
-	"TestConsumeRegex": "needs groups: expects the topic __consumer_offsets",
-	"TestGroupETL":     "needs groups",
-	"TestGroupSimple":  "needs groups",
-	"TestIssue523":     "needs groups",
-	"TestTxnEtl":       "needs groups and transactions",
+	"TestTxnEtl": "needs transactions",
 }
 
 // TestClientKgoSuite runs the suite that franz-go tests kgo with against real
@@ -337,7 +333,7 @@ func TestClientKgoSuite(t *testing.T) {
 	}
 	// A few that must have talked to the cluster: were they renamed, the suite
 	// would pass without it.
-	for _, name := range []string{"TestClient_Produce", "TestIssue769", "TestAddRemovePartitions", "TestPooling"} {
+	for _, name := range []string{"TestClient_Produce", "TestIssue769", "TestAddRemovePartitions", "TestPooling", "TestGroupETL", "TestGroupSimple"} {
 		if !slices.Contains(tests["pass"], name) {
 			t.Errorf("%s did not run and pass", name)
 		}
