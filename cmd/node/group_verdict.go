@@ -252,7 +252,11 @@ func rebalancing(r *groupReport) (verdictView, bool) {
 }
 
 func restless(r *groupReport) (verdictView, bool) {
-	list := r.recent()
+	// The second half of a cooperative rebalance, when partitions have been given
+	// up, is not one more.
+	list := slices.DeleteFunc(slices.Clone(r.recent()), func(b group.Rebalance) bool {
+		return len(b.Changes) > 0 && !slices.ContainsFunc(b.Changes, func(c group.Change) bool { return c.What != group.MemberGaveUp })
+	})
 	if len(list) < restlessCount {
 		return verdictView{}, false
 	}

@@ -74,6 +74,8 @@ func TestVerdicts(t *testing.T) {
 			known: group.Inspection{Rebalances: []group.Rebalance{rebalanced(20*time.Minute, changed("y", group.MemberAbsent)), rebalanced(10*time.Minute, changed("y", group.MemberAbsent))}}},
 		"members come and go": {after: at("a", offsets(0, "a", 10, 10)), code: verdictRestless, says: "8 times in the last 2 min 40 s; 8 times because x at /10.0.0.1 session expired",
 			known: group.Inspection{Rebalances: times(8, 20*time.Second, changed("x", group.MemberExpired))}},
+		"cooperative members take turns": {after: at("a", offsets(0, "a", 10, 10)), code: verdictHealthy,
+			known: group.Inspection{Rebalances: append(times(4, 20*time.Second, changed("x", group.MemberGaveUp)), times(4, 20*time.Second, changed("x", group.MemberJoined))...)}},
 		"records were deleted":                      {after: at("a", lost), code: verdictLost, says: "40 records of orders/0 were deleted"},
 		"the topic was made anew":                   {after: at("a", offsets(0, "a", 100, 5)), code: verdictBeyond, says: "the offset of orders/0 is 100 and its log ends at 5"},
 		"a consumer does not get on":                {before: at("a b", offsets(0, "a", 10, 20), offsets(1, "b", 5, 6)), after: at("a b", offsets(0, "a", 10, 25), offsets(1, "b", 7, 7)), code: verdictStuck, says: "consumer a has committed nothing on orders/0 for 10 s; 15 records wait"},

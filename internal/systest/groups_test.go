@@ -16,13 +16,20 @@ import (
 	"ponor/internal/systest"
 )
 
-// refused runs a command of the binary that must not succeed, and returns what it
-// says.
+// tryPonor runs a command of the binary against a cluster.
+func tryPonor(t *testing.T, c *systest.Cluster, args ...string) ([]byte, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, systest.Binary(t), args...)
+	cmd.Env = append(os.Environ(), "PONOR_BOOTSTRAP="+c.Bootstrap())
+	return cmd.CombinedOutput()
+}
+
+// refused runs a command that must not succeed, and returns what it says.
 func refused(t *testing.T, c *systest.Cluster, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), systest.Binary(t), args...)
-	cmd.Env = append(os.Environ(), "PONOR_BOOTSTRAP="+c.Bootstrap())
-	out, err := cmd.CombinedOutput()
+	out, err := tryPonor(t, c, args...)
 	if err == nil {
 		t.Fatalf("ponor %s succeeded:\n%s", strings.Join(args, " "), out)
 	}
@@ -30,12 +37,16 @@ func refused(t *testing.T, c *systest.Cluster, args ...string) string {
 }
 
 // ponorJSON decodes what a command prints.
-func ponorJSON(t *testing.T, c *systest.Cluster, v any, args ...string) {
+func ponorJSON(t *testing.T, c *systest.Cluster, v any, args ...string) error {
 	t.Helper()
-	out := ponor(t, c, append(args, "--format", "json")...)
-	if err := json.Unmarshal([]byte(out), v); err != nil {
-		t.Fatalf("ponor %s: %v\n%s", strings.Join(args, " "), err, out)
+	out, err := tryPonor(t, c, append(args, "--format", "json")...)
+	if err == nil {
+		err = json.Unmarshal(out, v)
 	}
+	if err != nil {
+		return fmt.Errorf("ponor %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return nil
 }
 
 // says fails unless a text has all the words.
@@ -111,9 +122,11 @@ func awaitVerdict(t *testing.T, c *systest.Cluster, group, code string) groupRep
 	var r groupReport
 	systest.Eventually(t, 60*time.Second, "the verdict is "+code, func() error {
 		r = groupReport{}
-		ponorJSON(t, c, &r, "group", "why", group, "--watch", "1s")
+		if err := ponorJSON(t, c, &r, "group", "why", group, "--watch", "1s"); err != nil {
+			return err
+		}
 		if r.Verdict.Code != code {
-			return fmt.Errorf("it is %s: %s", r.Verdict.Code, r.Verdict.Text)
+			return fmt.Errorf("it is %s: %s; %+v", r.Verdict.Code, r.Verdict.Text, r.Rebalances)
 		}
 		return nil
 	})
@@ -201,7 +214,9 @@ func TestOperatorManagesGroups(t *testing.T) {
 				Committed int64 `json:"committed_offset"`
 			}
 		}
-		ponorJSON(t, c, &views, "group", "describe", "billing")
+		if err := ponorJSON(t, c, &views, "group", "describe", "billing"); err != nil {
+			return err
+		}
 		v := views[0]
 		if v.State != "Stable" || v.Type != "classic" || len(v.Members) != 1 || v.Members[0].Client != "app" || v.Members[0].Host != "/127.0.0.1" || len(v.Partitions) != 3 {
 			return fmt.Errorf("it is %+v", v)
