@@ -94,6 +94,9 @@ func randomUUID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
+// forever is longer than anybody waits, and can be added to a time.
+const forever = 200 * 365 * 24 * time.Hour
+
 // ConfigFrom reads the broker configs that concern groups from a lookup of values
 // by name; a value that is absent has its default. The error names the config.
 func ConfigFrom(value func(name string) (string, bool)) (Config, error) {
@@ -112,8 +115,9 @@ func ConfigFrom(value func(name string) (string, bool)) (Config, error) {
 	}
 	duration := func(name string, unit time.Duration, d *time.Duration) {
 		if n, ok := number(name); ok {
-			if *d = time.Duration(n) * unit; n <= 0 {
-				*d = -1 // zero would be the default
+			// As long as can be where more is meant; zero would be the default.
+			if *d = time.Duration(min(n, int64(forever/unit))) * unit; n <= 0 {
+				*d = -1
 			}
 		}
 	}

@@ -50,7 +50,7 @@ func (c *consumerGroup) join(now time.Time, j join, replaced *consumerMember) {
 		j.fail(id, kerr.InconsistentGroupProtocol)
 		return
 	case id == unknownMember && j.req.InstanceID == nil && j.req.Version >= 4:
-		j.fail(j.caller.ClientID+"-"+c.m.cfg.NewID(), kerr.MemberIDRequired) // KIP-394
+		j.fail(c.m.memberID(j.caller.ClientID), kerr.MemberIDRequired) // KIP-394
 		return
 	}
 	s, owned, ok := c.hear(j.caller, j.req.InstanceID, keepProtocols(j.req.Protocols))
@@ -92,7 +92,7 @@ func (c *consumerGroup) joining(h *heartbeat, j join, replaced *consumerMember) 
 	if instance := j.req.InstanceID; instance != nil {
 		if replaced != nil {
 			c.g.history.note(replaced.change(MemberReplaced))
-			return c.replace(replaced, *instance+"-"+c.m.cfg.NewID()), nil
+			return c.replace(replaced, c.m.memberID(*instance)), nil
 		}
 		if old := c.members[c.instances[*instance]]; old != nil {
 			if old.id != id {
@@ -101,12 +101,12 @@ func (c *consumerGroup) joining(h *heartbeat, j join, replaced *consumerMember) 
 			return old, nil
 		}
 		if id == unknownMember {
-			id = *instance + "-" + c.m.cfg.NewID()
+			id = c.m.memberID(*instance)
 		}
 		return c.enrol(h, id, instance), nil
 	}
 	if id == unknownMember { // before version 4
-		id = j.caller.ClientID + "-" + c.m.cfg.NewID()
+		id = c.m.memberID(j.caller.ClientID)
 	}
 	if m := c.members[id]; m != nil {
 		return m, nil

@@ -31,7 +31,8 @@ func (m *Machine) DescribeConsumerGroup(id string) kmsg.ConsumerGroupDescribeRes
 		dm.ClientID, dm.ClientHost = member.client.ClientID, member.client.Host
 		dm.SubscribedTopics = member.topics
 		if member.regex != "" {
-			dm.SubscribedTopicRegex = &member.regex
+			regex := member.regex // the answer is encoded after the call
+			dm.SubscribedTopicRegex = &regex
 		}
 		dm.Assignment, dm.TargetAssignment = described(topics, member.assigned), described(topics, c.targets[id])
 		dm.MemberType = 1

@@ -127,11 +127,28 @@ func (m *Machine) checkHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest) *refus
 	case req.ServerAssignor != nil && !slices.Contains(m.cfg.Consumer.Assignors, *req.ServerAssignor):
 		return refuse(kerr.UnsupportedAssignor, "ServerAssignor %s is not supported. Supported assignors: %s.",
 			*req.ServerAssignor, strings.Join(m.cfg.Consumer.Assignors, ", "))
+	case sizeOf(req) > m.cfg.MaxRecordBytes/2:
+		return invalid("The subscription is too long to be kept.")
 	case req.SubscribedTopicRegex != nil:
 		_, err := compile(*req.SubscribedTopicRegex)
 		return err
 	}
 	return nil
+}
+
+// sizeOf is about how many bytes a request adds to the record of its member: one that is
+// larger than the log takes would cost the coordinator all that it has in memory.
+func sizeOf(req *kmsg.ConsumerGroupHeartbeatRequest) int {
+	n := len(req.Group) + len(req.MemberID)
+	for _, s := range []*string{req.InstanceID, req.RackID, req.SubscribedTopicRegex} {
+		if s != nil {
+			n += len(*s)
+		}
+	}
+	for _, t := range req.SubscribedTopicNames {
+		n += len(t) + 3
+	}
+	return n
 }
 
 // joinable is the consumer group that the request may be for. Who joins makes the
@@ -249,6 +266,9 @@ func (h *heartbeat) checkEpoch(m *consumerMember) *refusal {
 
 // enrol makes a new member, which has nothing yet.
 func (c *consumerGroup) enrol(h *heartbeat, id string, instance *string) *consumerMember {
+	if old := c.members[id]; old != nil { // static now, or another one: it begins with nothing
+		c.expel(old)
+	}
 	m := &consumerMember{id: id, subscription: subscription{instance: instance, client: h.caller}}
 	c.members[id] = m
 	if m.instance != nil {
@@ -265,6 +285,9 @@ func (c *consumerGroup) replace(old *consumerMember, id string) *consumerMember 
 	m.epoch, m.previous = 0, 0
 	target := c.targets[old.id]
 	c.expel(old)
+	if other := c.members[id]; other != nil {
+		c.expel(other)
+	}
 	c.members[id] = m
 	c.instances[*m.instance] = id
 	c.own(m)

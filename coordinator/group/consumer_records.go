@@ -72,13 +72,23 @@ func (c *consumerGroup) currentRecord(m *consumerMember) coordinator.Record {
 	return coordinator.Record{Key: memberKey(keyConsumerCurrent, c.g.id, m.id), Value: append(value, 0)}
 }
 
-func (c *consumerGroup) writeRegex(expr string) { c.m.write(c.regexRecord(expr)) }
+// writeRegex records what an expression matches, unless that is more than a record may
+// be: then who loads the group looks it up, as at any change of topics.
+func (c *consumerGroup) writeRegex(expr string) {
+	if r, ok := c.regexRecord(expr); ok {
+		c.m.write(r)
+	} else {
+		c.erase(r.Key)
+	}
+}
 
-func (c *consumerGroup) regexRecord(expr string) coordinator.Record {
+// regexRecord is false if the record would be too large.
+func (c *consumerGroup) regexRecord(expr string) (coordinator.Record, bool) {
 	r := c.regexes[expr]
 	value := appendStrings(kbin.AppendInt16(nil, 0), r.topics)
 	value = kbin.AppendInt64(kbin.AppendInt64(value, r.version), r.at)
-	return coordinator.Record{Key: memberKey(keyConsumerRegex, c.g.id, expr), Value: append(value, 0)}
+	record := coordinator.Record{Key: memberKey(keyConsumerRegex, c.g.id, expr), Value: append(value, 0)}
+	return record, len(record.Key)+len(record.Value) <= c.m.cfg.MaxRecordBytes
 }
 
 func (c *consumerGroup) writeMember(m *consumerMember) { c.m.write(c.memberRecord(m)) }
@@ -175,7 +185,7 @@ func (c *consumerGroup) live(yield func(coordinator.Record) bool) bool {
 		}
 	}
 	for expr := range c.regexes {
-		if !yield(c.regexRecord(expr)) {
+		if r, ok := c.regexRecord(expr); ok && !yield(r) {
 			return false
 		}
 	}

@@ -106,10 +106,19 @@ func (c *classicGroup) hasRoom(id string) bool {
 	}
 }
 
+// maxName is how many bytes of what a client calls itself go into a member id. In the
+// log an id is a string of at most 32,767 bytes; a longer one could not be read again.
+const maxName = 255
+
+// memberID makes the id of a new member.
+func (m *Machine) memberID(name string) string {
+	return name[:min(len(name), maxName)] + "-" + m.cfg.NewID()
+}
+
 // joinNew is the first JoinGroup of a client.
 func (c *classicGroup) joinNew(now time.Time, j join) {
 	if instance := j.req.InstanceID; instance != nil {
-		id := *instance + "-" + c.m.cfg.NewID()
+		id := c.m.memberID(*instance)
 		if old := c.byID[c.instances[*instance]]; old != nil {
 			c.joinReplacing(now, j, old, id)
 			return
@@ -117,7 +126,7 @@ func (c *classicGroup) joinNew(now time.Time, j join) {
 		c.joinAs(now, j, id)
 		return
 	}
-	id := j.caller.ClientID + "-" + c.m.cfg.NewID()
+	id := c.m.memberID(j.caller.ClientID)
 	if j.req.Version < 4 {
 		c.joinAs(now, j, id)
 		return
@@ -158,7 +167,7 @@ func (c *classicGroup) update(m *member, j join) {
 // joinAgain is a JoinGroup with a member id.
 func (c *classicGroup) joinAgain(now time.Time, j join) {
 	id := j.req.MemberID
-	if _, ok := c.pending[id]; ok {
+	if _, ok := c.pending[id]; ok && j.req.InstanceID == nil { // handed out to a dynamic member
 		c.joinAs(now, j, id)
 		return
 	}

@@ -175,7 +175,8 @@ func (c *classicGroup) resetAssignments(now time.Time, code *kerr.Error) {
 // learns of the others. skip tells it that they have their assignments (KIP-814).
 func (c *classicGroup) joined(m *member, leader string, skip bool) *kmsg.JoinGroupResponse {
 	resp := kmsg.NewPtrJoinGroupResponse()
-	resp.Generation, resp.Protocol, resp.ProtocolType = c.generation, c.protocol, &c.protoType
+	kind := c.protoType // the answer is encoded after the call
+	resp.Generation, resp.Protocol, resp.ProtocolType = c.generation, c.protocol, &kind
 	resp.LeaderID, resp.MemberID, resp.SkipAssignment = leader, m.id, skip
 	if m.id != leader {
 		return resp

@@ -104,7 +104,8 @@ func (c *classicGroup) assign(now time.Time, assignments []kmsg.SyncGroupRequest
 // assigned is the answer to a member that has an assignment.
 func (c *classicGroup) assigned(m *member) *kmsg.SyncGroupResponse {
 	resp := kmsg.NewPtrSyncGroupResponse()
-	resp.ProtocolType, resp.Protocol, resp.MemberAssignment = &c.protoType, c.protocol, m.assignment
+	kind := c.protoType // the answer is encoded after the call
+	resp.ProtocolType, resp.Protocol, resp.MemberAssignment = &kind, c.protocol, m.assignment
 	return resp
 }
 
