@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Config are the settings of every group. Each zero field is Kafka's default.
+// Config are the settings of every group. Each zero field is Kafka's default, except
+// where it says so.
 type Config struct {
 	// MinSessionTimeout and MaxSessionTimeout bound what members may ask for:
 	// group.min.session.timeout.ms, default 6 s, and group.max.session.timeout.ms,
@@ -15,7 +16,10 @@ type Config struct {
 	// too long a one keeps the partitions of a dead member unread.
 	MinSessionTimeout, MaxSessionTimeout time.Duration
 	// InitialRebalanceDelay is how long a group that was empty waits for more
-	// members (KIP-134): group.initial.rebalance.delay.ms, default 3 s. Negative is
+	// members (KIP-134), and again as long as some came: group.initial.rebalance.delay.ms.
+	// Default 300 ms, Kafka's is 3 s. Who comes later is not a rebalance each: the
+	// members that are there hear of the first newcomer at their next heartbeat, up to
+	// 3 s later, and all who come until then are in the same generation. Negative is
 	// not at all: the first of many members then gets everything, for a moment.
 	InitialRebalanceDelay time.Duration
 	// NewMemberJoinTimeout is how long a new member may wait for its first
@@ -60,7 +64,7 @@ func (c Config) withDefaults() Config {
 	}
 	set(&c.MinSessionTimeout, 6*time.Second)
 	set(&c.MaxSessionTimeout, 30*time.Minute)
-	set(&c.InitialRebalanceDelay, 3*time.Second)
+	set(&c.InitialRebalanceDelay, 300*time.Millisecond)
 	set(&c.NewMemberJoinTimeout, 5*time.Minute)
 	set(&c.OffsetsRetention, 7*24*time.Hour)
 	set(&c.OffsetsRetentionCheck, 10*time.Minute)

@@ -312,7 +312,7 @@ func (c *consumerGroup) beat(h *heartbeat, m *consumerMember) (*kmsg.ConsumerGro
 	c.settle(h.now)
 	resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
 	resp.MemberID, resp.MemberEpoch = &m.id, m.epoch
-	resp.HeartbeatIntervalMillis = int32(c.m.cfg.Consumer.HeartbeatInterval.Milliseconds())
+	resp.HeartbeatIntervalMillis = int32(c.interval(m).Milliseconds())
 	if h.joined || changed || late || h.whole() {
 		resp.Assignment = m.assignment()
 	}
@@ -327,6 +327,17 @@ func (c *consumerGroup) catchUp(h *heartbeat) {
 	if c.epoch > c.targetEpoch {
 		c.assign(h.now)
 	}
+}
+
+// interval is when the member shall be heard next. One that waits for partitions which
+// others have to give up learns only by a heartbeat that they are free, and reads
+// nothing of them until then.
+func (c *consumerGroup) interval(m *consumerMember) time.Duration {
+	d := c.m.cfg.Consumer.HeartbeatInterval
+	if m.state == memberUnreleased {
+		d = max(d/10, time.Millisecond)
+	}
+	return d
 }
 
 // whole says whether the request tells everything, as a client's does that is not

@@ -54,7 +54,7 @@ func TestVersion0GetsItsMemberIDFromTheCoordinator(t *testing.T) {
 	req.Version = 0
 	resp := b.beat(req)
 	answers(t, resp, nil)
-	if *resp.MemberID == "" || resp.MemberEpoch != 1 || resp.HeartbeatIntervalMillis != 5000 || resp.Assignment == nil {
+	if *resp.MemberID == "" || resp.MemberEpoch != 1 || resp.HeartbeatIntervalMillis != 3000 || resp.Assignment == nil {
 		t.Errorf("got %+v", resp)
 	}
 }
@@ -71,6 +71,9 @@ func TestPartitionsChangeHandsOnlyWhenGivenUp(t *testing.T) {
 	if two.epoch != 2 || len(two.owned) != 0 || b.describe().State != "Reconciling" {
 		t.Fatalf("C1: a second member has %v at epoch %d before the first gave anything up: %+v", two.owned, two.epoch, resp)
 	}
+	if resp.HeartbeatIntervalMillis != 300 {
+		t.Errorf("who waits for partitions is told to ask again in %d ms, want 300", resp.HeartbeatIntervalMillis)
+	}
 	one.beat() // is told to give up
 	if one.epoch != 1 || len(one.owned) != 2 {
 		t.Fatalf("the first owns %v at epoch %d, want 2 of the old epoch", one.owned, one.epoch)
@@ -83,7 +86,9 @@ func TestPartitionsChangeHandsOnlyWhenGivenUp(t *testing.T) {
 	if one.epoch != 2 {
 		t.Fatalf("C4: the first is at epoch %d after it gave up", one.epoch)
 	}
-	two.beat()
+	if resp := two.beat(); resp.HeartbeatIntervalMillis != 3000 {
+		t.Errorf("who has all its partitions is told to come again in %d ms, want 3000", resp.HeartbeatIntervalMillis)
+	}
 	if len(two.owned) != 2 || b.describe().State != "Stable" {
 		t.Fatalf("the second owns %v, the group is %s", two.owned, b.describe().State)
 	}

@@ -80,7 +80,7 @@ func (c *classicGroup) join(now time.Time, j join) {
 		if m := c.byID[id]; m != nil {
 			c.remove(m, kerr.GroupMaxSizeReached)
 		}
-		delete(c.pending, id)
+		c.forgetPending(id)
 		j.fail(unknownMember, kerr.GroupMaxSizeReached)
 		c.maybeComplete(now)
 	case !c.accepts(j.req.ProtocolType, j.req.Protocols):

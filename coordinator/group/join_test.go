@@ -111,6 +111,18 @@ func TestTheInitialDelay(t *testing.T) {
 	}
 }
 
+// The default is a wait that nobody notices.
+func TestTheInitialDelayIsShort(t *testing.T) {
+	r := newRig(t, func(c *group.Config) { c.InitialRebalanceDelay = 0 })
+	_, j := r.joinNew()
+	r.pass(299 * time.Millisecond)
+	if !j.open() {
+		t.Fatal("there was no wait for more members")
+	}
+	r.pass(time.Millisecond)
+	j.ok()
+}
+
 // Without a delay the first member has its generation at once.
 func TestNoInitialDelay(t *testing.T) {
 	r := newRig(t, func(c *group.Config) { c.InitialRebalanceDelay = -1 })

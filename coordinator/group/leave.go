@@ -97,7 +97,7 @@ func (c *classicGroup) leave(l kmsg.LeaveGroupRequestMember) (member bool, err *
 		id = c.instances[*l.InstanceID]
 	}
 	if _, ok := c.pending[id]; ok {
-		delete(c.pending, id)
+		c.forgetPending(id)
 		return false, nil
 	}
 	if err := c.check(id, l.InstanceID); err != nil {

@@ -31,6 +31,7 @@ const grp = "readers"
 func newRig(t testing.TB, edit ...func(*group.Config)) *rig {
 	r := &rig{t: t, now: time.UnixMilli(1_700_000_000_000)}
 	r.cfg.NewID = func() string { r.ids++; return fmt.Sprint("id", r.ids) }
+	r.cfg.InitialRebalanceDelay = 3 * time.Second // longer than ours, so that much fits into it
 	for _, f := range edit {
 		f(&r.cfg)
 	}

@@ -72,7 +72,7 @@ func (c *classicGroup) sync(now time.Time, req *kmsg.SyncGroupRequest, reply fun
 func (c *classicGroup) synced(m *member) {
 	delete(c.unsynced, m.id)
 	if len(c.unsynced) == 0 {
-		c.syncBy = time.Time{}
+		c.unsynced, c.syncBy = nil, time.Time{}
 	}
 }
 
