@@ -7,7 +7,7 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-kafka bench-groups clients clients-s3 mutants proto sim clean
+.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups clients clients-s3 mutants proto sim clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ bench-cluster: build ## Measure a cluster of three processes
 
 bench-scale: build ## Measure idle clusters, fetch sessions, 100,000 partitions and store requests
 	$(GO) run ./deploy/bench -scale
+
+bench-failover: build ## Measure what clients see of deaths, moves and restarts (KAFKA=1: of Apache Kafka's, too)
+	$(GO) run ./deploy/bench -failover $(if $(KAFKA),-kafka)
 
 bench-kafka: build ## Measure it and Apache Kafka in turns (needs Java and deploy/kafka/kafka.sh fetch)
 	$(GO) run ./deploy/bench -kafka -rounds 3

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,6 +33,8 @@ type system struct {
 	procs         []*exec.Cmd
 	quorum, debug []string
 	metrics       []string
+
+	script string // of Kafka: what starts and stops it
 }
 
 // startPonor starts three processes over one directory.
@@ -50,12 +53,13 @@ func startPonor(ctx context.Context, o options) (*system, error) {
 	for i := range nodes {
 		args := []string{"start", "--node-id", fmt.Sprint(i + 1), "--listen", clients[i], "--controller-listen", quorum[i],
 			"--join", strings.Join(quorum, ","), "--store", "dir://" + store + o.storeQuery(), "--data-dir", filepath.Join(o.dir, fmt.Sprint("node-", i+1))}
-		if o.scale || o.groups {
+		if o.scale || o.groups || o.failover {
 			args = append(args, "--debug-listen", debug[i], "--metrics-listen", metrics[i], "--cache-bytes", o.cache)
 		}
+		args = append(args, o.settings...)
 		s.args = append(s.args, args)
 	}
-	if o.scale || o.groups {
+	if o.scale || o.groups || o.failover {
 		s.debug, s.metrics = debug, metrics
 	}
 	begin := time.Now()
@@ -74,33 +78,41 @@ func startPonor(ctx context.Context, o options) (*system, error) {
 
 // launch starts every node; none runs.
 func (s *system) launch(o options) error {
-	s.procs, s.pids = nil, nil
-	for i, args := range s.args {
-		log, err := os.OpenFile(filepath.Join(o.dir, fmt.Sprintf("node-%d.log", i+1)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
-			return fmt.Errorf("make log: %w", err)
-		}
-		p := exec.Command(o.binary, args...)
-		p.Stdout, p.Stderr = log, log
-		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours, we stop them
-		err = p.Start()
-		log.Close()
-		if err != nil {
+	s.procs, s.pids = make([]*exec.Cmd, len(s.args)), make([]int, len(s.args))
+	for i := range s.args {
+		if err := s.launchOne(o, i); err != nil {
 			s.end(syscall.SIGKILL)
-			return fmt.Errorf("start node: %w", err)
+			return err
 		}
-		s.procs = append(s.procs, p)
-		s.pids = append(s.pids, p.Process.Pid)
 	}
+	return nil
+}
+
+// launchOne starts the node at place i, which does not run.
+func (s *system) launchOne(o options, i int) error {
+	log, err := os.OpenFile(filepath.Join(o.dir, fmt.Sprintf("node-%d.log", i+1)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return fmt.Errorf("make log: %w", err)
+	}
+	p := exec.Command(o.binary, s.args[i]...)
+	p.Stdout, p.Stderr = log, log
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours, we stop them
+	err = p.Start()
+	log.Close()
+	if err != nil {
+		return fmt.Errorf("start node: %w", err)
+	}
+	s.procs[i], s.pids[i] = p, p.Process.Pid
 	return nil
 }
 
 // end ends every node with a signal and waits for it.
 func (s *system) end(sig syscall.Signal) {
-	for _, p := range s.procs {
+	running := slices.DeleteFunc(s.procs, func(p *exec.Cmd) bool { return p == nil })
+	for _, p := range running {
 		_ = p.Process.Signal(sig)
 	}
-	for _, p := range s.procs {
+	for _, p := range running {
 		_ = p.Wait() // it was told to end
 	}
 	s.procs = nil
@@ -115,7 +127,7 @@ func startKafka(ctx context.Context, o options) (*system, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start kafka: %w", err)
 	}
-	s := &system{name: "kafka", bootstrap: strings.TrimSpace(string(out)), data: dir}
+	s := &system{name: "kafka", bootstrap: strings.TrimSpace(string(out)), data: dir, script: script}
 	s.stop = func() { _ = exec.Command("bash", script, "stop", dir).Run() }
 	for i := range nodes {
 		b, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("node%d.pid", i+1)))

@@ -5,6 +5,7 @@
 //	go run ./deploy/bench -kafka -rounds 3    # both in turns (make bench-kafka)
 //	go run ./deploy/bench -scale              # many partitions (make bench-scale)
 //	go run ./deploy/bench -groups -kafka      # consumer groups (make bench-groups)
+//	go run ./deploy/bench -failover           # deaths, moves and restarts (make bench-failover)
 //
 // It only starts, stops and reads processes; the loads are 'ponor bench', and with
 // -scale and -groups clients of its own, see scale.go and groups.go. With
@@ -36,10 +37,13 @@ type options struct {
 	only             string
 	latency          string // of the store, see 'ponor start'
 	scale            bool
+	failover         bool
+	bulk             int64    // bytes in a large partition, with failover
+	settings         []string // more flags of every node
 	partitions       int
 	groups           bool
 	members          int
-	cache            string // of each node, with scale
+	cache            string // of each node, with scale, groups and failover
 }
 
 func main() {
@@ -56,6 +60,8 @@ func main() {
 	flag.IntVar(&o.partitions, "partitions", 100_000, "with -scale: how many partitions 'partitions' makes")
 	flag.BoolVar(&o.groups, "groups", false, "measure consumer groups instead (make bench-groups); -only takes join, commit, large, many, move, takeover")
 	flag.IntVar(&o.members, "members", 1000, "with -groups: members of the large group; it has ten partitions for each")
+	flag.BoolVar(&o.failover, "failover", false, "measure what clients see of deaths, moves and restarts instead (make bench-failover); -only takes kill, leader, pause, pause-leader, moves, many, drain, roll, entries")
+	flag.Int64Var(&o.bulk, "bulk", 2<<30, "with -failover: bytes in the large partition that moves")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -81,6 +87,9 @@ func run(ctx context.Context, o options) (err error) {
 		return fmt.Errorf("make directory: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(o.dir) }()
+	if o.failover {
+		return runFailover(ctx, o)
+	}
 	if o.scale {
 		return runScale(ctx, o)
 	}

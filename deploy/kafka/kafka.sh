@@ -5,6 +5,7 @@
 #   kafka.sh fetch                    download the jars once
 #   kafka.sh tool CLASS [ARG...]      run one of its command-line tools
 #   kafka.sh start DIR [KEY=VALUE...] start three combined nodes in DIR
+#   kafka.sh launch DIR NODE          start one of them again
 #   kafka.sh stop DIR                 stop them
 #
 # Environment: KAFKA_VERSION (4.4.0), KAFKA_LIBS (where the jars are),
@@ -56,6 +57,13 @@ EOF
   printf '%s\n' "$@"
 }
 
+launch() { # DIR NODE
+  # shellcheck disable=SC2086
+  setsid java ${KAFKA_HEAP:--Xms1g -Xmx1g} -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -Dlog4j2.configurationFile="$1/log4j2.properties" \
+    -cp "$libs/*" kafka.Kafka "$1/node$2.properties" >>"$1/node$2.log" 2>&1 </dev/null &
+  echo $! >"$1/node$2.pid"
+}
+
 start() { # DIR KEY=VALUE...
   local dir=$1 voters="" i
   shift
@@ -68,10 +76,7 @@ start() { # DIR KEY=VALUE...
       java -Dlog4j2.configurationFile="$dir/log4j2.properties" -cp "$libs/*" kafka.tools.StorageTool \
         format -t AAAAAAAAQACAAAAAAAAAAQ -c "$dir/node$i.properties" >/dev/null
     fi
-    # shellcheck disable=SC2086
-    setsid java ${KAFKA_HEAP:--Xms1g -Xmx1g} -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -Dlog4j2.configurationFile="$dir/log4j2.properties" \
-      -cp "$libs/*" kafka.Kafka "$dir/node$i.properties" >"$dir/node$i.log" 2>&1 </dev/null &
-    echo $! >"$dir/node$i.pid"
+    launch "$dir" "$i"
   done
   echo "127.0.0.1:$port,127.0.0.1:$((port + 2)),127.0.0.1:$((port + 4))"
 }
@@ -90,6 +95,6 @@ tool() { # CLASS ARG...
 }
 
 case ${1:-} in
-  fetch | start | stop | tool) "$@" ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  fetch | start | launch | stop | tool) "$@" ;;
+  *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

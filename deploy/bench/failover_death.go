@@ -1,0 +1,200 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ponor/internal/kbatch"
+)
+
+const (
+	deathPartitions = 1000
+	deathProducers  = 10_000
+	deathBulk       = 1000 << 20 // bytes of WAL that are not packed
+	deathRate       = 4          // records/s in each partition
+	bulkBatch       = 900 << 10  // bytes
+)
+
+// death ends or pauses one of three nodes under load and looks how long each of
+// its partitions takes no records. The node has 10,000 producers' state and 1 GiB
+// of WAL that is not packed.
+func (f *failover) death(sig syscall.Signal, leader bool) error {
+	const topic = "death"
+	if err := f.topic(topic, deathPartitions); err != nil {
+		return err
+	}
+	victim, err := f.controller()
+	if err != nil {
+		return err
+	}
+	if !leader {
+		victim = (victim + 1) % nodes
+	}
+	broker := int32(victim + 1)
+	all, err := f.leaders([]string{topic})
+	if err != nil {
+		return err
+	}
+	var led []int32
+	for _, l := range all[broker] {
+		led = append(led, l.numbers...)
+	}
+	p, err := f.newPace(topic, deathPartitions, deathRate)
+	if err != nil {
+		return err
+	}
+	if err := f.producers(broker, all[broker], deathProducers); err != nil {
+		return err
+	}
+	if err := f.fill(broker, all[broker], deathBulk); err != nil {
+		return err
+	}
+	pause(f.ctx, 3*time.Second)
+	f.unpacked(victim)
+	begun := time.Now()
+	if err := f.signal(victim, sig); err != nil {
+		return err
+	}
+	if err := p.awaitAfter(begun, time.Minute); err != nil {
+		return err
+	}
+	took := time.Since(begun)
+	pause(f.ctx, time.Second)
+	if sig == syscall.SIGSTOP {
+		if err := f.signal(victim, syscall.SIGCONT); err != nil {
+			return err
+		}
+	} else if f.procs != nil {
+		_ = f.procs[victim].Wait() // it was killed
+		f.procs[victim] = nil
+	}
+	firsts := p.firsts(begun)
+	mine := func(n int32) bool { return slices.Contains(led, n) }
+	row(fmt.Sprintf("its %d partitions take records again", len(led)), "%s", spreadOf(firsts, mine))
+	row("pause of the other partitions", "%s", spreadOf(p.pauses(begun, begun.Add(took)), func(n int32) bool { return !mine(n) }))
+	f.steps()
+	return p.finish()
+}
+
+// unpacked prints what the victim's successors will find.
+func (f *failover) unpacked(victim int) {
+	if f.metrics == nil {
+		return
+	}
+	only := f.metrics[victim : victim+1]
+	bytes, err := metric(only, "ponor_budget_used_bytes", `budget="unpacked"`)
+	if err != nil {
+		return // it is printed for information
+	}
+	slots, _ := metric(only, "ponor_unpacked_slots")
+	row("unpacked WAL of the node", "%.0f MB in %.0f slots", bytes/1e6, slots)
+}
+
+// steps prints what the survivors say about the takeover.
+func (f *failover) steps() {
+	if f.metrics == nil {
+		return
+	}
+	text := ""
+	for _, step := range []string{"detect", "fence", "seal", "open"} {
+		label := fmt.Sprintf("step=%q", step)
+		sum, err := metric(f.metrics, "ponor_takeover_step_seconds_sum", label)
+		if err != nil {
+			return // it is printed for information
+		}
+		n, _ := metric(f.metrics, "ponor_takeover_step_seconds_count", label)
+		if n > 0 {
+			text += fmt.Sprintf("%s %.1f ms (mean of %.0f)  ", step, 1000*sum/n, n)
+		}
+	}
+	row("steps, since the nodes began", "%s", text)
+}
+
+// producers has n idempotent producers write one record each to a broker's
+// partitions in turn.
+func (f *failover) producers(broker int32, parts []led, n int) error {
+	ids := make([]*kmsg.InitProducerIDResponse, n)
+	errs := make([]error, 16)
+	var wg sync.WaitGroup
+	for w := range errs {
+		wg.Go(func() {
+			for i := w; i < n && errs[w] == nil; i += len(errs) {
+				req := kmsg.NewPtrInitProducerIDRequest()
+				ids[i], errs[w] = req.RequestWith(f.ctx, f.Client)
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("get producer ids: %w", err)
+	}
+	p := &producer{s: &f.scale}
+	var numbers []part
+	for _, l := range parts {
+		for _, n := range l.numbers {
+			numbers = append(numbers, part{l, n})
+		}
+	}
+	for chunk := range slices.Chunk(ids, len(numbers)) {
+		req := newProduce(numbers[0].led)
+		for i, id := range chunk {
+			tp := kmsg.NewProduceRequestTopicPartition()
+			b := kbatch.New(kbatch.Record{Timestamp: time.Now().UnixMilli(), Value: []byte("one")}).Idempotent(id.ProducerID, id.ProducerEpoch, 0)
+			tp.Partition, tp.Records = numbers[i].number, b.Bytes()
+			req.Topics[0].Partitions = append(req.Topics[0].Partitions, tp)
+		}
+		if err := p.produce(broker, req); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newProduce(l led) *kmsg.ProduceRequest {
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks, req.TimeoutMillis = -1, 30_000
+	t := kmsg.NewProduceRequestTopic()
+	t.Topic, t.TopicID = l.topic, l.id
+	req.Topics = append(req.Topics, t)
+	return req
+}
+
+// fill writes so many bytes to a broker's partitions in turn.
+func (f *failover) fill(broker int32, parts []led, bytes int64) error {
+	value := make([]byte, bulkBatch)
+	_, _ = rand.Read(value)
+	p := &producer{s: &f.scale}
+	var numbers []part
+	for _, l := range parts {
+		for _, n := range l.numbers {
+			numbers = append(numbers, part{l, n})
+		}
+	}
+	batch := kbatch.New(kbatch.Record{Timestamp: time.Now().UnixMilli(), Value: value}).Bytes()
+	const atOnce = 8
+	for i := 0; int64(i)*bulkBatch < bytes; i += atOnce {
+		req := newProduce(parts[0])
+		for j := range atOnce {
+			tp := kmsg.NewProduceRequestTopicPartition()
+			tp.Partition, tp.Records = numbers[(i+j)%len(numbers)].number, batch
+			if n := len(req.Topics[0].Partitions); n > 0 && len(numbers) < atOnce {
+				if err := p.produce(broker, req); err != nil {
+					return err
+				}
+				req = newProduce(parts[0])
+			}
+			req.Topics[0].Partitions = append(req.Topics[0].Partitions, tp)
+		}
+		if err := p.produce(broker, req); err != nil {
+			return err
+		}
+	}
+	return nil
+}

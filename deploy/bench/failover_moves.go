@@ -1,0 +1,314 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	moveRounds = 100
+	moveRate   = 1000 // records/s
+	manyParts  = 1000
+	manyRate   = 2 // records/s in each partition
+	rollParts  = 100
+	rollRate   = 10 // records/s in each partition
+)
+
+//go:embed librdkafka.py
+var librdkafka string
+
+// moves moves one partition again and again under an idempotent producer, an
+// empty one and a large one, and says what a move reads and writes.
+func (f *failover) moves() error {
+	for _, size := range []int64{0, f.o.bulk} {
+		topic := fmt.Sprintf("move-%d", size>>20)
+		if err := f.topic(topic, 1, 1); err != nil {
+			return err
+		}
+		name := "empty partition"
+		if size > 0 {
+			name = fmt.Sprintf("partition of %.1f GB", float64(size)/1e9)
+			all, err := f.leaders([]string{topic})
+			if err != nil {
+				return err
+			}
+			if err := f.fill(1, all[1], size); err != nil {
+				return err
+			}
+			pause(f.ctx, 5*time.Second) // until it is packed
+		}
+		rounds := moveRounds
+		if f.metrics == nil && size > 0 {
+			rounds = 6 // a copy takes seconds
+		}
+		if f.metrics != nil {
+			if err := f.movedBytes(name, topic); err != nil {
+				return err
+			}
+		}
+		p, err := f.newPace(topic, 1, moveRate)
+		if err != nil {
+			return err
+		}
+		if err := f.movesUnder(name+", franz-go", topic, rounds, func(from, to time.Time) (time.Duration, error) {
+			return p.pauses(from, to)[0], nil
+		}); err != nil {
+			return err
+		}
+		if err := p.finish(); err != nil {
+			return err
+		}
+		if err := f.movesUnderLibrdkafka(name+", librdkafka", topic, rounds); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// movesUnder moves a partition round and prints the pauses.
+func (f *failover) movesUnder(name, topic string, rounds int, pauseOf func(from, to time.Time) (time.Duration, error)) error {
+	pause(f.ctx, 2*time.Second)
+	var pauses, took spread
+	for i := range rounds {
+		from := time.Now()
+		if err := f.reassign(topic, map[int32][]int32{0: {int32(i+1)%nodes + 1}}); err != nil {
+			return err
+		}
+		took = append(took, time.Since(from))
+		pause(f.ctx, 150*time.Millisecond)
+		to := time.Now()
+		if f.metrics == nil { // a client that waits for Kafka must not be cut off
+			pause(f.ctx, time.Second)
+		}
+		pause(f.ctx, 50*time.Millisecond)
+		d, err := pauseOf(from, to)
+		if err != nil {
+			return err
+		}
+		pauses = append(pauses, d)
+	}
+	row("pause, "+name, "%s", pauses.sorted())
+	row("until it is moved, "+name, "%s", took.sorted())
+	return nil
+}
+
+// movedBytes says what moves read and write while nobody produces.
+func (f *failover) movedBytes(name, topic string) error {
+	const rounds = 21
+	read := func() (r, w float64, err error) {
+		if r, err = metric(f.metrics, "ponor_store_request_bytes_total", `op="get`); err != nil {
+			return 0, 0, err
+		}
+		w, err = metric(f.metrics, "ponor_store_request_bytes_total", `op="put`)
+		return r, w, err
+	}
+	r, w, err := read()
+	if err != nil {
+		return err
+	}
+	for i := range rounds {
+		if err := f.reassign(topic, map[int32][]int32{0: {int32(i+1)%nodes + 1}}); err != nil {
+			return err
+		}
+	}
+	r2, w2, err := read()
+	if err != nil {
+		return err
+	}
+	row("bytes read / written a move, "+name, "%.0f / %.0f", (r2-r)/rounds, (w2-w)/rounds)
+	return nil
+}
+
+// movesUnderLibrdkafka is movesUnder with Python's confluent-kafka, which is
+// librdkafka, if $PYTHON_CLIENTS has it.
+func (f *failover) movesUnderLibrdkafka(name, topic string, rounds int) error {
+	python := os.Getenv("PYTHON_CLIENTS")
+	if python == "" {
+		row("pause, "+name, "not measured: set PYTHON_CLIENTS to a Python with confluent-kafka")
+		return nil
+	}
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, "-c", librdkafka, f.bootstrap, topic, fmt.Sprint(moveRate))
+	cmd.Stderr = os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return fmt.Errorf("run librdkafka: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("run librdkafka: %w", err)
+	}
+	var mu sync.Mutex
+	var acks []ack
+	failed := ""
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for scan := bufio.NewScanner(out); scan.Scan(); {
+			var due, at int64
+			_, err := fmt.Sscan(scan.Text(), &due, &at)
+			mu.Lock()
+			if err != nil {
+				failed = scan.Text()
+			}
+			acks = append(acks, ack{due: time.UnixMicro(due), at: time.UnixMicro(at)})
+			mu.Unlock()
+		}
+	})
+	err = f.movesUnder(name, topic, rounds, func(from, to time.Time) (worst time.Duration, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(acks) == 0 || failed != "" {
+			return 0, fmt.Errorf("librdkafka failed: %s", failed)
+		}
+		for _, a := range acks {
+			if !a.due.Before(from) && a.due.Before(to) {
+				worst = max(worst, a.at.Sub(a.due))
+			}
+		}
+		return worst, nil
+	})
+	cancel()
+	wg.Wait()
+	_ = cmd.Wait() // it was told to end
+	return err
+}
+
+// many moves 1,000 partitions at once, under a light load on all of them.
+func (f *failover) many() error {
+	const topic = "many"
+	if err := f.topic(topic, manyParts, 1); err != nil {
+		return err
+	}
+	p, err := f.newPace(topic, manyParts, manyRate)
+	if err != nil {
+		return err
+	}
+	pause(f.ctx, 3*time.Second)
+	for to := int32(2); to <= nodes; to++ {
+		lists := map[int32][]int32{}
+		for n := range int32(manyParts) {
+			lists[n] = []int32{to}
+		}
+		from := time.Now()
+		if err := f.reassign(topic, lists); err != nil {
+			return err
+		}
+		took := time.Since(from)
+		pause(f.ctx, time.Second)
+		if err := p.awaitAfter(from.Add(took), time.Minute); err != nil {
+			return err
+		}
+		row(fmt.Sprintf("%d partitions moved to node %d", manyParts, to), "in %.2f s; pause %s", took.Seconds(), spreadOf(p.pauses(from, from.Add(took)), nil))
+	}
+	return p.finish()
+}
+
+// drain stops a node that has 1,000 partitions.
+func (f *failover) drain() error {
+	const topic = "drain"
+	if err := f.topic(topic, manyParts, 2, 3, 1); err != nil {
+		return err
+	}
+	p, err := f.newPace(topic, manyParts, manyRate)
+	if err != nil {
+		return err
+	}
+	pause(f.ctx, 3*time.Second)
+	from := time.Now()
+	took, err := f.terminate(1)
+	if err != nil {
+		return err
+	}
+	if err := p.awaitAfter(from.Add(took), time.Minute); err != nil {
+		return err
+	}
+	pause(f.ctx, time.Second)
+	row(fmt.Sprintf("node with %d partitions stopped", manyParts), "in %.2f s; pause %s", took.Seconds(), spreadOf(p.pauses(from, from.Add(took)), nil))
+	if err := f.again(1); err != nil {
+		return err
+	}
+	if err := f.awaitBrokers(); err != nil {
+		return err
+	}
+	return p.finish()
+}
+
+// roll restarts every node in turn.
+func (f *failover) roll() error {
+	const topic = "roll"
+	if err := f.topic(topic, rollParts); err != nil {
+		return err
+	}
+	p, err := f.newPace(topic, rollParts, rollRate)
+	if err != nil {
+		return err
+	}
+	pause(f.ctx, 3*time.Second)
+	var all spread
+	for at := range nodes {
+		from := time.Now()
+		took, err := f.terminate(at)
+		if err != nil {
+			return err
+		}
+		if err := f.again(at); err != nil {
+			return err
+		}
+		if err := f.awaitBrokers(); err != nil {
+			return err
+		}
+		up := time.Since(from)
+		pause(f.ctx, 5*time.Second) // its partitions come home
+		if err := p.awaitAfter(time.Now(), time.Minute); err != nil {
+			return err
+		}
+		s := spreadOf(p.pauses(from, time.Now()), nil)
+		row(fmt.Sprintf("node %d restarted", at+1), "stopped in %.2f s, back in %.2f s; pause %s", took.Seconds(), up.Seconds(), s)
+		all = append(all, s...)
+	}
+	row("pause of a partition in a restart", "%s", all.sorted())
+	return p.finish()
+}
+
+// entries counts entries of the Raft log under loads on ever more partitions.
+func (f *failover) entries() error {
+	for _, n := range []int{1, 100, 1000, 10_000} {
+		topics := names(fmt.Sprintf("entries-%d", n), max(1, n/perTopic))
+		if err := f.create(topics, min(n, perTopic), topicsAtOnce); err != nil {
+			return err
+		}
+		if err := f.awaitAll(topics); err != nil {
+			return err
+		}
+		l, err := f.newEvenLoad(topics)
+		if err != nil {
+			return err
+		}
+		if err := l.run(5 * time.Second); err != nil {
+			return err
+		}
+		for _, load := range []struct {
+			name string
+			do   func() error
+		}{
+			{"no load", func() error { pause(f.ctx, 10*time.Second); return f.ctx.Err() }},
+			{fmt.Sprintf("%d records/s", loadRate), func() error { return l.run(15 * time.Second) }},
+		} {
+			w, err := f.watch(load.do)
+			if err != nil {
+				return err
+			}
+			row(fmt.Sprintf("%d partitions, %s", n, strings.TrimSpace(load.name)), "%.2f Raft entries/s, %d WAL puts/s", float64(w.entries)/w.seconds, int64(float64(w.slots)/w.seconds))
+		}
+	}
+	return nil
+}
