@@ -46,14 +46,18 @@ func (f *failover) death(sig syscall.Signal, leader bool) error {
 	for _, l := range all[broker] {
 		led = append(led, l.numbers...)
 	}
-	p, err := f.newPace(topic, deathPartitions, deathRate)
-	if err != nil {
-		return err
-	}
 	if err := f.producers(broker, all[broker], deathProducers); err != nil {
 		return err
 	}
 	if err := f.fill(broker, all[broker], deathBulk); err != nil {
+		return err
+	}
+	patience := patient
+	if sig == syscall.SIGSTOP {
+		patience = impatient
+	}
+	p, err := f.newPace(topic, deathPartitions, deathRate, patience)
+	if err != nil {
 		return err
 	}
 	pause(f.ctx, 3*time.Second)

@@ -54,7 +54,7 @@ func (f *failover) moves() error {
 				return err
 			}
 		}
-		p, err := f.newPace(topic, 1, moveRate)
+		p, err := f.newPace(topic, 1, moveRate, patient)
 		if err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (f *failover) many() error {
 	if err := f.topic(topic, manyParts, 1); err != nil {
 		return err
 	}
-	p, err := f.newPace(topic, manyParts, manyRate)
+	p, err := f.newPace(topic, manyParts, manyRate, patient)
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (f *failover) drain() error {
 	if err := f.topic(topic, manyParts, 2, 3, 1); err != nil {
 		return err
 	}
-	p, err := f.newPace(topic, manyParts, manyRate)
+	p, err := f.newPace(topic, manyParts, manyRate, patient)
 	if err != nil {
 		return err
 	}
@@ -248,7 +248,7 @@ func (f *failover) roll() error {
 	if err := f.topic(topic, rollParts); err != nil {
 		return err
 	}
-	p, err := f.newPace(topic, rollParts, rollRate)
+	p, err := f.newPace(topic, rollParts, rollRate, patient)
 	if err != nil {
 		return err
 	}

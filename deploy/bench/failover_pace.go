@@ -42,19 +42,27 @@ type ack struct {
 	due, at   time.Time
 }
 
-// producerOptions are the pace's: a client that tries again soon, and for ever.
-func producerOptions(bootstrap string) []kgo.Opt {
+// producerOptions are the pace's: a client that tries again soon, and for ever,
+// and gives a broker up that does not answer for so long.
+func producerOptions(bootstrap string, patience time.Duration) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.MaxBufferedRecords(1 << 20), kgo.RecordRetries(1 << 30), kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }), kgo.DisableClientMetrics(),
-		kgo.ProduceRequestTimeout(10 * time.Second), kgo.RetryTimeout(time.Minute), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.ProduceRequestTimeout(patience / 2), kgo.RequestTimeoutOverhead(patience / 2), kgo.RetryTimeout(time.Minute), kgo.ProducerBatchCompression(kgo.NoCompression()),
 	}
 }
 
+// Patiences. A client learns of a broker that is dead from its connection; of one
+// that hangs only by its own request timeout.
+const (
+	patient   = 20 * time.Second
+	impatient = 500 * time.Millisecond
+)
+
 // newPace starts records at a rate in each partition; it sends until stop.
-func (f *failover) newPace(topic string, partitions int, rate float64) (*pace, error) {
-	cl, err := kgo.NewClient(producerOptions(f.bootstrap)...)
+func (f *failover) newPace(topic string, partitions int, rate float64, patience time.Duration) (*pace, error) {
+	cl, err := kgo.NewClient(producerOptions(f.bootstrap, patience)...)
 	if err != nil {
 		return nil, fmt.Errorf("make producer: %w", err)
 	}
