@@ -36,6 +36,7 @@ type leadership struct {
 	// cautious until then: nobody led before in the life of this process, so
 	// most likely the whole cluster restarts and its brokers are on their way.
 	cautious time.Time
+	before   *contact // with the last leader, nil if there was none
 	// attempts remembers when a fence was last proposed, so that one that is
 	// rejected is not proposed in a loop.
 	attempts map[metadata.Incarnation]time.Time
@@ -63,6 +64,7 @@ func newLeadership(ctx context.Context, n *Node, v *voter) *leadership {
 		sessions:  newSessions(),
 		moves:     newMoves(),
 		quorum:    newQuorum(n, v),
+		before:    v.lost.Load(),
 		gate:      make(chan struct{}, 1),
 		suspects:  make(chan suspect, 64),
 		attempts:  map[metadata.Incarnation]time.Time{},
@@ -127,6 +129,9 @@ func (l *leadership) begin() bool {
 		}
 	}
 	l.sessions.restart(l.images.image())
+	if l.before != nil {
+		l.sessions.follows(l.images.image(), *l.before, l.cfg)
+	}
 	l.moves.restart(l.images.image())
 	return true
 }

@@ -179,10 +179,7 @@ func (n *Node) startRaft(spawn func(func(context.Context))) error {
 		for {
 			select {
 			case o := <-observations:
-				if led, ok := o.Data.(raft.LeaderObservation); ok && led.LeaderAddr != "" {
-					_, address := dialAddress(led.LeaderAddr)
-					v.lastLeader.Store(address)
-				}
+				v.observe(o)
 				n.role.notify()
 			case <-ctx.Done():
 				return

@@ -16,7 +16,7 @@ import (
 )
 
 // sessions is who the leader has heard of lately. It is volatile: a new leader
-// starts with all timers full.
+// starts with all timers full, but for that of the leader before it.
 type sessions struct {
 	mu struct {
 		sync.Mutex
@@ -52,6 +52,28 @@ func (s *sessions) restart(img *metadata.Image) {
 			s.ensureLocked(b.Incarnation, now).last = now
 		}
 	}
+}
+
+// follows has the session of the broker that led before us run since we last
+// heard of its process. One that hangs would otherwise be given a session after
+// the election, which began with its silence. One that lives and only lost its
+// office has a heartbeat interval to say so, and takes milliseconds.
+func (s *sessions) follows(img *metadata.Image, before contact, cfg Config) {
+	for b := range img.Brokers() {
+		if b.Voter && !b.Fenced && b.ControllerAddress == before.address && b.ID != cfg.NodeID {
+			s.follow(b.Incarnation, before.at, cfg)
+		}
+	}
+}
+
+func (s *sessions) follow(inc metadata.Incarnation, heard time.Time, cfg Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	least := time.Now().Add(cfg.HeartbeatInterval - cfg.SessionTimeout)
+	if heard.Before(least) {
+		heard = least
+	}
+	s.ensureLocked(inc, time.Now()).last = heard
 }
 
 func (s *sessions) ensureLocked(inc metadata.Incarnation, now time.Time) *session {

@@ -181,6 +181,47 @@ func TestSilentBrokerIsFencedAfterItsSessionAndRegistersAnew(t *testing.T) {
 	})
 }
 
+// The next leader has heard of the last one's process by Raft, so that the session
+// of one that hangs need not begin with the election.
+func TestSilentLeaderIsFencedAfterItsSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const session = 20 * time.Second
+		c := newCluster(t)
+		c.tune = func(cfg *controller.Config) { cfg.SessionTimeout = session }
+		_, incs := serving(c, 3)
+		time.Sleep(2 * time.Second) // beyond RestartGrace
+		silent := c.leader()
+		witness := c.nodes[silent.id%3+1]
+		start := time.Now()
+		resume := c.net.stall(silent.name)
+		defer resume()
+		eventually(t, "fence", func() bool { return state(witness, incs[silent.id]) != metadata.Active })
+		// An election begins after 600 ms or more.
+		if took := time.Since(start); took < session-time.Second || took > session+500*time.Millisecond {
+			t.Errorf("fenced after %v of a session of %v", took, session)
+		}
+	})
+}
+
+func TestLeaderThatLostItsOfficeButLivesIsNotFenced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		// The election takes longer than the session.
+		c.tune = func(cfg *controller.Config) { cfg.SessionTimeout = 300 * time.Millisecond }
+		_, incs := serving(c, 3)
+		time.Sleep(12 * time.Second) // beyond RestartGrace
+		old := c.leader()
+		resume := c.net.stall(old.name)
+		eventually(t, "another leader", func() bool { return c.leader() != old })
+		witness := c.leader()
+		resume()
+		time.Sleep(5 * time.Second)
+		if s := state(witness, incs[old.id]); s != metadata.Active {
+			t.Errorf("its WAL is %v", s)
+		}
+	})
+}
+
 func TestBrokerWithoutAStoreIsFencedOnlyIfItIsAlone(t *testing.T) {
 	for _, alone := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -36,6 +36,14 @@ type voter struct {
 	// lastLeader is the address (host:port) of whoever led last; it stays when
 	// Raft knows none.
 	lastLeader atomic.Value
+	// lost is the last contact with the leader that was lost last, nil before.
+	lost atomic.Pointer[contact]
+}
+
+// contact is when a leader was heard of.
+type contact struct {
+	address string // host:port
+	at      time.Time
 }
 
 // newVoter opens the stores and starts Raft, which does nothing before it has
@@ -86,6 +94,22 @@ func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *v
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
 	return v, nil
+}
+
+// observe notes who leads, and when a leader that is lost was heard of. That is
+// read before this voter gives anybody its vote, which Raft counts as contact, or
+// a little later, which only gives the lost one more time.
+func (v *voter) observe(o raft.Observation) {
+	led, ok := o.Data.(raft.LeaderObservation)
+	if !ok {
+		return
+	}
+	if led.LeaderAddr != "" {
+		_, address := dialAddress(led.LeaderAddr)
+		v.lastLeader.Store(address)
+	} else if address, ok := v.lastLeader.Load().(string); ok {
+		v.lost.Store(&contact{address: address, at: v.raft.LastContact()})
+	}
 }
 
 func raftConfig(cfg Config) *raft.Config {

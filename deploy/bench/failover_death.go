@@ -60,7 +60,7 @@ func (f *failover) death(sig syscall.Signal, leader bool) error {
 	if err != nil {
 		return err
 	}
-	pause(f.ctx, 3*time.Second)
+	p.calm()
 	f.unpacked(victim)
 	begun := time.Now()
 	if err := f.signal(victim, sig); err != nil {

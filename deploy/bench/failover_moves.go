@@ -192,7 +192,7 @@ func (f *failover) many() error {
 	if err != nil {
 		return err
 	}
-	pause(f.ctx, 3*time.Second)
+	p.calm()
 	for to := int32(2); to <= nodes; to++ {
 		lists := map[int32][]int32{}
 		for n := range int32(manyParts) {
@@ -222,7 +222,7 @@ func (f *failover) drain() error {
 	if err != nil {
 		return err
 	}
-	pause(f.ctx, 3*time.Second)
+	p.calm()
 	from := time.Now()
 	took, err := f.terminate(1)
 	if err != nil {
@@ -252,7 +252,7 @@ func (f *failover) roll() error {
 	if err != nil {
 		return err
 	}
-	pause(f.ctx, 3*time.Second)
+	p.calm()
 	var all spread
 	for at := range nodes {
 		from := time.Now()

@@ -169,6 +169,15 @@ func (p *pace) pauses(from, to time.Time) map[int32]time.Duration {
 	return out
 }
 
+// calm prints the pauses while nothing happens, which are the machine's: what
+// follows cannot be shorter. It takes the time that a load needs to be under way.
+func (p *pace) calm() {
+	pause(p.f.ctx, 2*time.Second)
+	from := time.Now()
+	pause(p.f.ctx, 3*time.Second)
+	row("longest wait in 3 s before, nothing happening", "%s", spreadOf(p.pauses(from, time.Now()), nil))
+}
+
 // verify reads the topic: in every partition the paced records are all there,
 // once and in order.
 func (p *pace) verify() error {

@@ -1,0 +1,77 @@
+package controller_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"ponor/controller"
+	"ponor/metadata"
+)
+
+// reached notes when a node's image says that the partition is an incarnation's.
+func reached(n *node, topic metadata.TopicID, owner metadata.Incarnation) <-chan time.Time {
+	at := make(chan time.Time, 1)
+	go func() { // ends when the flip has arrived
+		for {
+			changed := n.Changed()
+			if p, ok := n.Image().Partition(topic, 0); ok && p.Owner == owner {
+				at <- time.Now()
+				return
+			}
+			<-changed
+		}
+	}()
+	return at
+}
+
+// Three voters and 47 other brokers in one process: how long after the leader
+// has a flip its target has it, and the last of all.
+func BenchmarkFlipTo50Brokers(b *testing.B) {
+	const brokers = 50
+	c := newCluster(b)
+	c.tune = func(cfg *controller.Config) {
+		cfg.HeartbeatInterval, cfg.SessionTimeout, cfg.ElectionTimeout = 500*time.Millisecond, 10*time.Second, time.Second
+	}
+	c.voters(3)
+	for id := 4; id <= brokers; id++ {
+		c.start(id, false)
+	}
+	incs := map[metadata.BrokerID]metadata.Incarnation{}
+	for id := 1; id <= brokers; id++ {
+		incs[metadata.BrokerID(id)] = c.broker(c.nodes[id])
+	}
+	topic := c.topic(c.nodes[1], "t", 1, 1)
+	leader := c.leader()
+	var target, last []time.Duration
+	for i := 0; b.Loop(); i++ {
+		p, _ := leader.Image().Partition(topic, 0)
+		to := metadata.BrokerID(i*7%brokers + 1)
+		if to == p.Owner.Broker {
+			continue
+		}
+		first := reached(leader, topic, incs[to])
+		var all []<-chan time.Time
+		for id := 1; id <= brokers; id++ {
+			all = append(all, reached(c.nodes[id], topic, incs[to]))
+		}
+		if r, err := c.nodes[int(p.Owner.Broker)].SubmitOwn(c.context(), flip(p, incs[to])); err != nil || r.Err != nil {
+			b.Fatal(err, r.Err)
+		}
+		committed, worst := <-first, time.Duration(0)
+		for id, ch := range all {
+			lag := max(0, (<-ch).Sub(committed))
+			if worst = max(worst, lag); metadata.BrokerID(id+1) == to {
+				target = append(target, lag)
+			}
+		}
+		last = append(last, worst)
+	}
+	for name, lags := range map[string][]time.Duration{"target": target, "last": last} {
+		slices.Sort(lags)
+		if n := len(lags); n > 0 {
+			b.ReportMetric(float64(lags[n/2].Microseconds())/1000, name+"-p50-ms")
+			b.ReportMetric(float64(lags[n*99/100].Microseconds())/1000, name+"-p99-ms")
+		}
+	}
+}
