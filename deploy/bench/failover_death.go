@@ -66,7 +66,7 @@ func (f *failover) death(sig syscall.Signal, leader bool) error {
 	if err := f.signal(victim, sig); err != nil {
 		return err
 	}
-	if err := p.awaitAfter(begun, time.Minute); err != nil {
+	if err := p.awaitAfter(begun); err != nil {
 		return err
 	}
 	took := time.Since(begun)

@@ -204,7 +204,7 @@ func (f *failover) many() error {
 		}
 		took := time.Since(from)
 		pause(f.ctx, time.Second)
-		if err := p.awaitAfter(from.Add(took), time.Minute); err != nil {
+		if err := p.awaitAfter(from.Add(took)); err != nil {
 			return err
 		}
 		row(fmt.Sprintf("%d partitions moved to node %d", manyParts, to), "in %.2f s; pause %s", took.Seconds(), spreadOf(p.pauses(from, from.Add(took)), nil))
@@ -228,7 +228,7 @@ func (f *failover) drain() error {
 	if err != nil {
 		return err
 	}
-	if err := p.awaitAfter(from.Add(took), time.Minute); err != nil {
+	if err := p.awaitAfter(from.Add(took)); err != nil {
 		return err
 	}
 	pause(f.ctx, time.Second)
@@ -268,7 +268,7 @@ func (f *failover) roll() error {
 		}
 		up := time.Since(from)
 		pause(f.ctx, 5*time.Second) // its partitions come home
-		if err := p.awaitAfter(time.Now(), time.Minute); err != nil {
+		if err := p.awaitAfter(time.Now()); err != nil {
 			return err
 		}
 		s := spreadOf(p.pauses(from, time.Now()), nil)

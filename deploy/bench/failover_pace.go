@@ -121,7 +121,8 @@ func (p *pace) stop() (failed int, err error) {
 
 // awaitAfter returns once every partition has acknowledged a record that was due
 // after t.
-func (p *pace) awaitAfter(t time.Time, limit time.Duration) error {
+func (p *pace) awaitAfter(t time.Time) error {
+	const limit = time.Minute
 	for end := time.Now().Add(limit); time.Now().Before(end) && p.f.ctx.Err() == nil; pause(p.f.ctx, 20*time.Millisecond) {
 		seen := map[int32]bool{}
 		p.mu.Lock()
