@@ -27,7 +27,7 @@ var compatibilityNotes = map[int16]string{
 	3:  "creates topics if `auto.create.topics.enable` and the client say so",
 	8:  "",
 	9:  "",
-	10: "there are no coordinators; see below",
+	10: "of groups; transactions and share groups have no coordinators yet, see below",
 	11: "",
 	12: "",
 	13: "",

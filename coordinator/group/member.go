@@ -75,16 +75,15 @@ func keepProtocols(protocols []kmsg.JoinGroupRequestProtocol) []kmsg.JoinGroupRe
 	return kept
 }
 
-// finishJoin answers the member's JoinGroup; false if it waits in none.
-func (c *classicGroup) finishJoin(m *member, resp *kmsg.JoinGroupResponse) bool {
+// finishJoin answers the member's JoinGroup, if it waits in one.
+func (c *classicGroup) finishJoin(m *member, resp *kmsg.JoinGroupResponse) {
 	reply := m.joining
 	if reply == nil {
-		return false
+		return
 	}
 	m.joining = nil
 	c.awaiting--
 	reply(resp)
-	return true
 }
 
 // awaitJoin has the member wait for the next generation. An older JoinGroup of it
