@@ -65,6 +65,7 @@ func (c *consumerGroup) join(now time.Time, j join, replaced *consumerMember) {
 		j.fail(id, err)
 		return
 	}
+	s.instance = m.instance // also of a static member that does not say so
 	if old := m.classic; old != nil && !old.same(s.classic) {
 		// What it owns is part of what it says, and no reason to share anew.
 		m.classic = s.classic
