@@ -26,14 +26,18 @@ func (b *Broker) joinGroup(ctx context.Context, c call, req *kmsg.JoinGroupReque
 	if req.Reason != nil && *req.Reason != "" {
 		b.log.Debug("member joins", "group", req.Group, "member", req.MemberID, "reason", *req.Reason)
 	}
+	failed := answer[*kmsg.JoinGroupResponse](req)
+	failed.Generation, failed.MemberID, failed.Version = -1, req.MemberID, req.Version
 	resp, err := askGroup(ctx, b, c, req.Group,
 		func(m *group.Machine, now time.Time, reply func(*kmsg.JoinGroupResponse)) []coordinator.Record {
-			return m.JoinGroup(now, c.caller(), req, reply)
+			records := m.JoinGroup(now, c.caller(), req, reply)
+			c.Forget() // it may wait for the other members' requests for minutes
+			req = nil
+			return records
 		})
 	if err != nil {
-		resp = answer[*kmsg.JoinGroupResponse](req)
-		resp.Generation, resp.MemberID, resp.ErrorCode = -1, req.MemberID, codeOf(err)
+		resp, failed.ErrorCode = failed, codeOf(err)
 	}
-	resp.Version = req.Version
+	resp.Version = failed.Version
 	return resp
 }

@@ -19,14 +19,18 @@ import (
 )
 
 func (b *Broker) syncGroup(ctx context.Context, c call, req *kmsg.SyncGroupRequest) kmsg.Response {
+	failed := answer[*kmsg.SyncGroupResponse](req)
+	failed.MemberAssignment, failed.Version = []byte{}, req.Version
 	resp, err := askGroup(ctx, b, c, req.Group,
 		func(m *group.Machine, now time.Time, reply func(*kmsg.SyncGroupResponse)) []coordinator.Record {
-			return m.SyncGroup(now, req, reply)
+			records := m.SyncGroup(now, req, reply)
+			c.Forget() // it may wait for the leader's request for minutes
+			req = nil
+			return records
 		})
 	if err != nil {
-		resp = answer[*kmsg.SyncGroupResponse](req)
-		resp.ErrorCode, resp.MemberAssignment = codeOf(err), []byte{}
+		resp, failed.ErrorCode = failed, codeOf(err)
 	}
-	resp.Version = req.Version
+	resp.Version = failed.Version
 	return resp
 }

@@ -81,6 +81,21 @@ type Request struct {
 	// then an empty request of version 0, Version is what was asked, and the
 	// reply is encoded as version 0 (KIP-511).
 	Unsupported bool
+
+	call *call
+}
+
+// Forget gives the memory budgets back what the request took, before its reply. It is
+// for a handler that waits for other requests, such as a JoinGroup for those of the
+// other members: what waits must not keep out what it waits for. Body is nil
+// afterwards, and the handler keeps nothing of it but what it counts elsewhere.
+// A Raw request keeps its budget: its frame is used again.
+func (r *Request) Forget() {
+	if q := r.call; q != nil && !q.route.Raw {
+		r.Body = nil
+		q.frame, q.Raw = nil, nil
+		r.Conn.giveBack(q)
+	}
 }
 
 // Response is what a handler returns: exactly one of Body, Buffers, Nothing or

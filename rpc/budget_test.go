@@ -153,3 +153,36 @@ func TestConnInflight(t *testing.T) {
 		}
 	})
 }
+
+// TestForgottenRequestsKeepNobodyOut: requests that wait for others give their budget
+// back, or the others could not come.
+func TestForgottenRequestsKeepNobodyOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 50
+		var here sync.WaitGroup
+		here.Add(most)
+		api := rpc.API{Key: 3, Max: 12, Handle: func(_ context.Context, r *rpc.Request) rpc.Response {
+			r.Forget()
+			if r.Body != nil {
+				t.Error("the body is still there")
+			}
+			here.Done()
+			here.Wait()
+			return rpc.Response{Body: kmsg.NewPtrMetadataResponse()}
+		}}
+		s := newServer(t, rpc.ServerConfig{MemoryBudget: 4 << 20, APIs: []rpc.API{api}})
+		var calls sync.WaitGroup
+		for range most {
+			c := rpc.NewClient(pipe(t, s), rpc.ClientConfig{})
+			defer c.Close()
+			calls.Go(func() {
+				req := kmsg.NewPtrMetadataRequest()
+				req.Version, req.Topics = 12, make([]kmsg.MetadataRequestTopic, 2000) // 40 KB
+				if _, err := c.Do(t.Context(), req); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Wait()
+	})
+}

@@ -86,7 +86,7 @@ func (c *Conn) next() (*call, error) {
 		c.release(q)
 		return nil, c.readErr(err)
 	}
-	q.Request = Request{Key: h.key, Version: h.version, Correlation: h.correlation, Conn: c, Received: time.Now()}
+	q.Request = Request{Key: h.key, Version: h.version, Correlation: h.correlation, Conn: c, Received: time.Now(), call: q}
 	c.active.Store(c.srv.clock())
 	return q, nil
 }

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"errors"
+	"math"
 	"reflect"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -20,6 +21,10 @@ import (
 // struct types. The tests hold every layout of every version to random
 // requests: it must walk each encoding to its last byte and never promise less
 // memory than decoding takes.
+
+// errLong refuses a string that Kafka refuses. Records keep names with lengths of two
+// bytes, so that what came in a compact string must not be longer.
+var errLong = errors.New("a string is longer than 32767 bytes")
 
 // errExpands refuses a request by its decoded size.
 var errExpands = errors.New("decodes to more memory than its limit allows")
@@ -115,6 +120,9 @@ func (w *weigher) field(f *field) {
 		w.take(f.size)
 	case stringKind:
 		s := w.string(w.flexible)
+		if len(s) > math.MaxInt16 {
+			w.fail(errLong)
+		}
 		w.add(len(s) + len(s)/4)
 		if len(s) > 1 {
 			w.add(8)

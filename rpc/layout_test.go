@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -245,4 +246,17 @@ func FuzzDecodeRequest(f *testing.F) {
 			r.AppendTo(nil)
 		}
 	})
+}
+
+// TestLongStringsAreRefused: as by Kafka, whose strings have at most 32,767 bytes in any
+// encoding.
+func TestLongStringsAreRefused(t *testing.T) {
+	for n, ok := range map[int]bool{1<<15 - 1: true, 1 << 15: false} {
+		r := kmsg.NewPtrJoinGroupRequest()
+		r.Version, r.Group = 9, strings.Repeat("g", n)
+		_, err := learnLayout(r.Key(), r.Version).weigh(r.AppendTo(nil), decodeLimit(DefaultFrameLimit))
+		if (err == nil) != ok {
+			t.Errorf("a string of %d bytes: %v", n, err)
+		}
+	}
 }

@@ -104,11 +104,15 @@ func (c *Conn) release(q *call) {
 		freeFrame(q.frame)
 	}
 	q.frame, q.Raw = nil, nil
-	q.budget.Release(q.charge)
-	if q.decoded > 0 {
-		c.srv.decoded.Release(q.decoded)
-	}
-	c.bytes.Add(-q.charge)
+	c.giveBack(q)
 	c.inflight.Add(-1)
 	signal(c.room)
+}
+
+// giveBack returns what a call took of the budgets, if it still has it.
+func (c *Conn) giveBack(q *call) {
+	q.budget.Release(q.charge)
+	c.srv.decoded.Release(q.decoded)
+	c.bytes.Add(-q.charge)
+	q.charge, q.decoded = 0, 0
 }
