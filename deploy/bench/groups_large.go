@@ -11,6 +11,9 @@ import (
 // perMember are the partitions of the large group for each of its members.
 const perMember = 10
 
+// leaveWait is how long all members may take to leave: each of them is a rebalance.
+const leaveWait = 20 * time.Second
+
 // large measures how long a group of very many members takes from the start of the
 // first until each has its share, and after one of them left.
 func (g *groups) large() error {
@@ -42,7 +45,15 @@ func (g *groups) largeBy(p groupProtocol, topic string) error {
 		for _, c := range members {
 			wg.Go(c.Close)
 		}
-		wg.Wait()
+		left := make(chan struct{})
+		go func() {
+			wg.Wait()
+			close(left)
+		}()
+		select {
+		case <-left:
+		case <-time.After(leaveWait): // they end with the process
+		}
 	}()
 	cpu, _, err := usage(g.pids)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"syscall"
@@ -177,8 +178,8 @@ func (w *watched) disturb(name string, wait time.Duration, event func() error) e
 	g := w.g
 	pause(g.ctx, time.Second) // commits under way
 	before, revoked := w.generations(), w.held.revocations()
-	w.fast.take()
-	w.stock.take()
+	_, _ = w.fast.take() // what failed before does not count
+	_, _ = w.stock.take()
 	if err := event(); err != nil {
 		return err
 	}
@@ -247,8 +248,8 @@ func (w *watched) probe(opts ...kgo.Opt) (*prober, error) {
 			p.mu.Lock()
 			if now := time.Now(); err == nil {
 				p.longest, p.last = max(p.longest, now.Sub(p.last)), now
-			} else if w.ctx.Err() == nil {
-				p.failed = err
+			} else if code := new(codeError); errors.As(err, &code) {
+				p.failed = err // others are that nobody answers
 			}
 			p.mu.Unlock()
 			pause(w.ctx, probeEvery)
