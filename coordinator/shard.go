@@ -106,7 +106,16 @@ func (sh *shard[M]) call(f func(m M, now time.Time) []Record) error {
 	if err := sh.log.refuses(now); err != nil {
 		return fmt.Errorf("%w: partition %s takes no writes: %w", ErrUnavailable, sh.part.ID(), err)
 	}
-	return sh.step(f, now)
+	whole := false
+	defer func() {
+		if !whole { // f panicked: the machine has half of what the log has nothing of
+			sh.loseLocked(fmt.Errorf("%w: partition %s begins anew after a panic", ErrNotCoordinator, sh.part.ID()))
+			sh.owner.start(sh.part)
+		}
+	}()
+	err := sh.step(f, now)
+	whole = true
+	return err
 }
 
 // step is one change of the machine. mu is held.

@@ -308,3 +308,27 @@ func TestErrorsOfPartitionsThatAreNotHere(t *testing.T) {
 		}
 	})
 }
+
+// A call that panics has changed the machine and not the log.
+func TestAPanicLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{})
+		r.open()
+		if err := r.set("a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		parked := later(func() error { _, err := r.wait(t.Context(), "b"); return err })
+		pending(t, "a call that waits for others", parked)
+		func() {
+			defer func() { _ = recover() }() // as package rpc does
+			_ = r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, _ time.Time) []coordinator.Record {
+				m.set("a", "2")
+				panic("half way")
+			})
+		}()
+		if got := r.state()["a"]; got != "1" {
+			t.Fatalf("a is %q, which the log does not have", got)
+		}
+		ended(t, "wait", parked, coordinator.ErrNotCoordinator)
+	})
+}
