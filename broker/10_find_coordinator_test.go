@@ -82,3 +82,18 @@ func TestFindCoordinatorOfOthers(t *testing.T) {
 	_, ok := c.Image().Topic(groupTopic)
 	is(t, "topic of groups was made for nothing", ok, false)
 }
+
+// Where a group is kept depends on the number of partitions.
+func TestTopicOfGroupsKeepsItsPartitions(t *testing.T) {
+	c := newCluster(t)
+	cl := c.dial()
+	findCoordinators(cl, 4, 0, "g")
+	req := kmsg.NewPtrCreatePartitionsRequest()
+	rt := kmsg.NewCreatePartitionsRequestTopic()
+	rt.Topic, rt.Count = groupTopic, 60
+	req.Topics, req.TimeoutMillis = append(req.Topics, rt), 1000
+	resp := ask[*kmsg.CreatePartitionsResponse](cl, 3, req)
+	isCode(t, "CreatePartitions", resp.Topics[0].ErrorCode, kerr.InvalidPartitions)
+	topic, _ := c.Image().Topic(groupTopic)
+	is(t, "partitions", topic.Partitions, 50)
+}

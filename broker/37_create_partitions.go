@@ -69,6 +69,8 @@ func partitionsSpec(img *metadata.Image, rt kmsg.CreatePartitionsRequestTopic) (
 		return spec, err
 	}
 	switch {
+	case t.Internal:
+		return spec, fail(kerr.InvalidPartitions, "topic %q is internal: what it keeps is found by the number of its partitions and would be lost", rt.Topic)
 	case rt.Count < t.Partitions:
 		return spec, fail(kerr.InvalidPartitions, "topic %q has %d partitions, which is more than the asked %d; partitions cannot be taken away", rt.Topic, t.Partitions, rt.Count)
 	case rt.Count == t.Partitions:
