@@ -21,8 +21,7 @@ const (
 	// memberUnreleased has the epoch of the target, and waits for others to give up
 	// some partitions of it.
 	memberUnreleased memberState = 2
-	// memberUnknown was written by a newer version.
-	memberUnknown memberState = 127
+	// Any other was written by a newer version; Kafka's 127 stands for that.
 )
 
 // MemberUnrevoked happens to members of consumer groups only.

@@ -285,3 +285,29 @@ func TestClassicMembersOfConsumerGroupsAreFenced(t *testing.T) {
 	}
 	b.sameAfterReplay()
 }
+
+func TestAClassicMemberIsToldWhenWhatItWaitsForIsFree(t *testing.T) {
+	b := newBench(t)
+	b.topics.put("foo", 4)
+	fresh := b.subscriber("fresh", "foo")
+	b.settle(fresh)
+	late := &veteran{b: b}
+	late.join()
+	late.sync()
+	if len(late.owned) != 0 {
+		t.Fatalf("C1: the classic member has %v, which another reads", late.owned)
+	}
+	if err := late.heartbeat(); err != nil {
+		t.Errorf("heartbeat while nothing is free: %v", err)
+	}
+	fresh.beat() // gives up two
+	fresh.beat() // says so
+	if err := late.heartbeat(); err != kerr.RebalanceInProgress {
+		t.Fatalf("heartbeat after two became free: %v", err)
+	}
+	late.live()
+	if len(late.owned) != 2 || len(fresh.owned) != 2 {
+		t.Errorf("they own %v and %v", late.owned, fresh.numbers("foo"))
+	}
+	b.sameAfterReplay()
+}
