@@ -34,13 +34,8 @@ type Restoration struct {
 // Run writes the directory. The image in it is of the new generation: every
 // incarnation of the backup is fenced. Other voters start empty and are added.
 func (r Restoration) Run() (*metadata.Image, error) {
-	if _, _, err := net.SplitHostPort(r.Address); err != nil {
-		return nil, fmt.Errorf("restore metadata: controller address %q: write host:port", r.Address)
-	}
-	if entries, err := os.ReadDir(r.DataDir); err == nil && len(entries) > 0 {
-		return nil, fmt.Errorf("restore metadata: directory %s has files already, %s among them: move them away, or choose an empty directory", r.DataDir, entries[0].Name())
-	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("restore metadata: %w", err)
+	if err := r.Check(); err != nil {
+		return nil, err
 	}
 	img, err := r.image()
 	if err != nil {
@@ -50,6 +45,20 @@ func (r Restoration) Run() (*metadata.Image, error) {
 		return nil, fmt.Errorf("restore metadata to %s: %w; remove the directory and begin again", r.DataDir, err)
 	}
 	return img, nil
+}
+
+// Check says why Run could not begin. It changes nothing: what is irrevocable, the
+// claim of a generation and the fences, comes after it.
+func (r Restoration) Check() error {
+	if _, _, err := net.SplitHostPort(r.Address); err != nil {
+		return fmt.Errorf("restore metadata: controller address %q: write host:port", r.Address)
+	}
+	if entries, err := os.ReadDir(r.DataDir); err == nil && len(entries) > 0 {
+		return fmt.Errorf("restore metadata: directory %s has files already, %s among them: move them away, or choose an empty directory", r.DataDir, entries[0].Name())
+	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("restore metadata: %w", err)
+	}
+	return nil
 }
 
 // image is the backup's, a generation later.

@@ -128,6 +128,12 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 	if err := objstore.Verify(ctx, b, objstore.Marker{Cluster: img.ClusterID(), Store: img.StoreID()}); err != nil {
 		return err
 	}
+	plan := controller.Restoration{
+		Backup: backup, NodeID: metadata.BrokerID(r.node), Address: r.address, DataDir: filepath.Join(r.dataDir, "metadata"),
+	}
+	if err := plan.Check(); err != nil { // before the cluster that may be there is fenced
+		return err
+	}
 	gen, err := objstore.ClaimGeneration(ctx, b, img.ClusterID(), img.Generation())
 	if err != nil {
 		return err
@@ -136,12 +142,10 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return fmt.Errorf("fence the write-ahead logs of earlier generations: %w", err)
 	}
-	restored, err := controller.Restoration{
-		Backup: backup, Generation: gen, Sealed: r.lost(cmd, img, fenced),
-		NodeID: metadata.BrokerID(r.node), Address: r.address, DataDir: filepath.Join(r.dataDir, "metadata"),
-	}.Run()
+	plan.Generation, plan.Sealed = gen, r.lost(cmd, img, fenced)
+	restored, err := plan.Run()
 	if err != nil {
-		return err
+		return fmt.Errorf("generation %d is claimed and the earlier ones are fenced, but %w", gen, err)
 	}
 	cmd.Printf("restored cluster %s of %s as generation %d, index %d; %d write-ahead logs fenced\n",
 		restored.ClusterID(), backup.Taken.Format(time.RFC3339), restored.Generation(), restored.Index(), len(fenced))

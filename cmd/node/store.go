@@ -81,6 +81,9 @@ func openBucket(ctx context.Context, raw, owner string) (objstore.Bucket, error)
 	case "mem":
 		return slowed(u, mem.New())
 	case "dir":
+		if u.Host != "" || u.Path == "" {
+			return nil, usagef("store %q: write dir:///path, with three slashes: %q would be taken for a host", raw, u.Host)
+		}
 		if err := os.MkdirAll(u.Path, 0o755); err != nil {
 			return nil, fmt.Errorf("make store directory: %w", err)
 		}
