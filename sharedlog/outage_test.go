@@ -2,10 +2,12 @@ package sharedlog_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"ponor/commitlog"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
 	"ponor/sharedlog"
@@ -76,5 +78,39 @@ func TestAppendsOutlastAMetadataOutage(t *testing.T) {
 			t.Errorf("%d unpacked slots after the outage, the bound is %d", got, bound)
 		}
 		f.holds(l, want)
+	})
+}
+
+// The bound is raised while the metadata has no quorum, not lifted.
+func TestUnpackedWALIsBoundedInAMetadataOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		const bound = 2
+		quorum := &mutedQuorum{heard: make(chan struct{})}
+		n, err := sharedlogtest.StartAs(f.c, f.b, f.c.Register(1), func(c *sharedlog.Config) {
+			quorum.Meta, c.Meta = c.Meta, quorum
+			c.MaxSlots = bound
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Crash()
+		l := f.open(n, f.topic(1, n)[0])
+		f.fill(l, 1, 100)
+		time.Sleep(time.Minute)
+		for range 100 * bound {
+			c, err := l.Append(f.batch(1, 100))
+			if errors.Is(err, commitlog.ErrBackpressure) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Seal()
+			if err := c.Wait(f.ctx()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		t.Errorf("%d unpacked slots, the bound is %d, and appends are still taken", n.Stats().UnpackedSlots, bound)
 	})
 }

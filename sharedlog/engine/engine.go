@@ -277,11 +277,12 @@ func (e *Engine) boundLocked() {
 	if e.late > 0 {
 		e.backlog.slots, e.backlog.bytes = len(e.unpacked), e.bytes
 		slots, bytes = slots*outageFactor, bytes*outageFactor
+	} else {
+		// What an outage has left behind must shrink, but appends need not wait for
+		// all of it.
+		e.backlog.slots, e.backlog.bytes = min(e.backlog.slots, len(e.unpacked)), min(e.backlog.bytes, e.bytes)
+		slots, bytes = slots+e.backlog.slots, bytes+e.backlog.bytes
 	}
-	// What an outage has left behind must shrink, but appends need not wait for
-	// all of it.
-	e.backlog.slots, e.backlog.bytes = min(e.backlog.slots, len(e.unpacked)), min(e.backlog.bytes, e.bytes)
-	slots, bytes = slots+e.backlog.slots, bytes+e.backlog.bytes
 	e.full.Store(len(e.unpacked) >= slots || e.bytes >= bytes)
 }
 
