@@ -92,8 +92,9 @@ func brokerError(err error, message string) error {
 	return err
 }
 
-// completeTopics offers the cluster's topic names to the shell.
-func (f *clientFlags) completeTopics(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// complete offers what the cluster lists to the shell; nothing if it does not
+// answer soon.
+func (f *clientFlags) complete(list func(ctx context.Context, adm *kadm.Client) ([]string, error)) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	cl, err := f.connect(ctx)
@@ -101,9 +102,17 @@ func (f *clientFlags) completeTopics(cmd *cobra.Command, args []string, _ string
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	defer cl.Close()
-	topics, err := kadm.NewClient(cl).ListTopics(ctx)
+	names, err := list(ctx, kadm.NewClient(cl))
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return topics.Names(), cobra.ShellCompDirectiveNoFileComp
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTopics offers the cluster's topic names to the shell.
+func (f *clientFlags) completeTopics(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return f.complete(func(ctx context.Context, adm *kadm.Client) ([]string, error) {
+		topics, err := adm.ListTopics(ctx)
+		return topics.Names(), err
+	})
 }

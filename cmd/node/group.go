@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -181,16 +180,8 @@ func groupError(err error) error {
 
 // completeGroups offers the names of the cluster's groups to the shell.
 func (f *clientFlags) completeGroups(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	cl, err := f.connect(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer cl.Close()
-	groups, err := kadm.NewClient(cl).ListGroups(ctx)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return groups.Groups(), cobra.ShellCompDirectiveNoFileComp
+	return f.complete(func(ctx context.Context, adm *kadm.Client) ([]string, error) {
+		groups, err := adm.ListGroups(ctx)
+		return groups.Groups(), err
+	})
 }
