@@ -37,6 +37,29 @@ type system struct {
 	script string // of Kafka: what starts and stops it
 }
 
+// startSystems starts Ponor and, if it is wanted, Kafka beside it. stop ends both.
+func startSystems(ctx context.Context, o options) (systems []*system, stop func(), err error) {
+	stop = func() {
+		for _, s := range systems {
+			s.stop()
+		}
+	}
+	ponor, err := startPonor(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	systems = append(systems, ponor)
+	if o.kafka {
+		kafka, err := startKafka(ctx, o)
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+		systems = append(systems, kafka)
+	}
+	return systems, stop, nil
+}
+
 // startPonor starts three processes over one directory.
 func startPonor(ctx context.Context, o options) (*system, error) {
 	ports, err := freePorts(4 * nodes)

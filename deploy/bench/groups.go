@@ -36,23 +36,11 @@ type groups struct {
 // runGroups measures consumer groups. Every cluster takes each part in turn.
 func runGroups(ctx context.Context, o options) error {
 	o.cache = "256MiB"
-	ponor, err := startPonor(ctx, o)
+	systems, stop, err := startSystems(ctx, o)
 	if err != nil {
 		return err
 	}
-	systems := []*system{ponor}
-	defer func() {
-		for _, s := range systems {
-			s.stop()
-		}
-	}()
-	if o.kafka {
-		kafka, err := startKafka(ctx, o)
-		if err != nil {
-			return err
-		}
-		systems = append(systems, kafka)
-	}
+	defer stop()
 	var table groupTable
 	for _, s := range systems {
 		if err := prepareGroups(ctx, o, s); err != nil {

@@ -96,23 +96,11 @@ func run(ctx context.Context, o options) (err error) {
 	if o.groups {
 		return runGroups(ctx, o)
 	}
-	ponor, err := startPonor(ctx, o)
+	systems, stop, err := startSystems(ctx, o)
 	if err != nil {
 		return err
 	}
-	systems := []*system{ponor}
-	defer func() {
-		for _, s := range systems {
-			s.stop()
-		}
-	}()
-	if o.kafka {
-		kafka, err := startKafka(ctx, o)
-		if err != nil {
-			return err
-		}
-		systems = append(systems, kafka)
-	}
+	defer stop()
 	table := results{}
 	first := 1
 	if o.kafka {
