@@ -5,7 +5,7 @@ GOLANGCI ?= $(shell $(GO) env GOPATH)/bin/golangci-lint
 FUZZ    ?= 10s
 SEEDS   ?= 50
 SEED    ?= 1
-CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./broker/...
+CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./coordinator/... ./broker/...
 
 .PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups clients clients-s3 mutants proto sim clean
 

@@ -185,11 +185,14 @@ func (w *workload) readAll(topic string, life int) error {
 	})
 	cl := w.client("c9", kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}), kgo.ConsumeResetOffset(kgo.NoResetOffset()))
 	defer cl.Close()
+	refused := map[string]bool{}
 	for reading(left) {
 		fetches := cl.PollFetches(ctx)
 		if ctx.Err() != nil {
-			return fmt.Errorf("read %s to its end: partitions left %v: %w", topic, left, ctx.Err())
+			return fmt.Errorf("read %s from %v to %v: partitions left %v, refused with %v: %w",
+				topic, starts.Offsets(), ends.Offsets(), left, slices.Sorted(maps.Keys(refused)), ctx.Err())
 		}
+		fetches.EachError(func(_ string, p int32, err error) { refused[fmt.Sprintf("partition %d: %v", p, err)] = true })
 		fetches.EachRecord(func(r *kgo.Record) {
 			p := polled(finalConsumer, r)
 			p.TP.Life = life

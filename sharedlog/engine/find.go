@@ -62,7 +62,7 @@ func (h *handle) FindMaxTime(ctx context.Context) (commitlog.Offset, bool, error
 func (h *handle) readable() (start, confirm commitlog.Offset, err error) {
 	h.s.mu.Lock()
 	defer h.s.mu.Unlock()
-	return h.s.start, h.s.confirm, h.err
+	return h.s.startNow(), h.s.confirm, h.err
 }
 
 // unpackedChunk is a confirmed chunk of our own WAL that is not committed.

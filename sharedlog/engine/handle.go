@@ -35,7 +35,7 @@ func (h *handle) Offsets() commitlog.Bounds {
 	s := h.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return commitlog.Bounds{Start: s.start, Stable: s.confirm, End: s.next}
+	return commitlog.Bounds{Start: s.startNow(), Stable: s.confirm, End: s.next}
 }
 
 // Append implements stream.Stream. The bound on unpacked WAL pushes back here,
@@ -71,9 +71,9 @@ func (h *handle) Fetch(ctx context.Context, from commitlog.Offset, opts commitlo
 		defer s.mu.Unlock()
 		return commitlog.Records{}, h.err
 	}
-	if from < s.start || from > s.next {
+	if start := s.startNow(); from < start || from > s.next {
 		defer s.mu.Unlock()
-		return commitlog.Records{}, fmt.Errorf("read stream %d at %d of [%d, %d]: %w", s.id, from, s.start, s.next, commitlog.ErrOffsetOutOfRange)
+		return commitlog.Records{}, fmt.Errorf("read stream %d at %d of [%d, %d]: %w", s.id, from, start, s.next, commitlog.ErrOffsetOutOfRange)
 	}
 	limit := s.confirm // ext-2
 	if opts.Limit > 0 {

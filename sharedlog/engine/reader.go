@@ -57,7 +57,8 @@ func (b *badObject) Unwrap() error { return b.err }
 func storeError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, objstore.ErrNotFound), errors.Is(err, commitlog.ErrCorrupt), errors.Is(err, segment.ErrFormat),
-		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, commitlog.ErrUnavailable):
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, commitlog.ErrUnavailable),
+		errors.Is(err, commitlog.ErrOffsetOutOfRange):
 		return err
 	default:
 		return fmt.Errorf("%w: %w", commitlog.ErrUnavailable, err)
@@ -196,6 +197,10 @@ func (r *reader) locate(ctx context.Context, s *streamState, o commitlog.Offset)
 	p, ok := r.e.cfg.Meta.Image().PartitionByStream(s.id)
 	if !ok {
 		return segment.Entry{}, fmt.Errorf("stream %d is gone from the metadata: %w", s.id, commitlog.ErrFenced)
+	}
+	if o < p.Start {
+		// Trimmed while it was read.
+		return segment.Entry{}, fmt.Errorf("read stream %d at %d, it starts at %d: %w", s.id, o, p.Start, commitlog.ErrOffsetOutOfRange)
 	}
 	if o >= p.End {
 		return r.unpackedEntry(s, o)

@@ -20,8 +20,9 @@ type streamState struct {
 	id commitlog.StreamID
 
 	mu        sync.Mutex
-	open      *handle // nil while closed
-	start     commitlog.Offset
+	open      *handle          // nil while closed
+	start     commitlog.Offset // use startNow
+	trimming  commitlog.Offset // highest start submitted; it may apply at any time
 	confirm   commitlog.Offset
 	next      commitlog.Offset
 	committed commitlog.Offset // end of what metadata has, as far as known

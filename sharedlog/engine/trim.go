@@ -57,6 +57,7 @@ func (h *handle) Trim(ctx context.Context, to commitlog.Offset) error {
 		if err != nil {
 			return fmt.Errorf("save checkpoint of stream %d before trimming: %w", s.id, err)
 		}
+		s.trimsTo(to)
 		err = e.submit(ctx, &metadatapb.Command{Body: &metadatapb.Command_TrimStreams{TrimStreams: &metadatapb.TrimStreams{
 			Streams: []*metadatapb.StreamStart{{Stream: uint64(s.id), Epoch: int32(h.epoch), Start: int64(to)}},
 		}}})
@@ -87,6 +88,25 @@ func (s *streamState) trimmed(start commitlog.Offset) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.start = max(s.start, start)
+}
+
+// trimsTo notes that a command asks for a start.
+func (s *streamState) trimsTo(start commitlog.Offset) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trimming = max(s.trimming, start)
+}
+
+// startNow is the start of the log. A command whose caller went away may still
+// apply: as long as one is not known to have, the image says where the log
+// starts (ext-2). The caller holds s.mu.
+func (s *streamState) startNow() commitlog.Offset {
+	if s.trimming > s.start {
+		if p, ok := s.e.cfg.Meta.Image().PartitionByStream(s.id); ok {
+			s.start = max(s.start, p.Start)
+		}
+	}
+	return s.start
 }
 
 // keepsState says whether the extents that stay after a trim still have the
