@@ -63,7 +63,7 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 		if ps.folded && len(ps.check) <= maxKeptCheckpoint {
 			// Of its own end, which is not the committed one if the stream went to
 			// another broker and came back since.
-			s.check = checkpoint{valid: true, bytes: ps.check, end: ps.runs[len(ps.runs)-1].end}
+			s.check = checkpoint{bytes: ps.check, end: ps.runs[len(ps.runs)-1].end}
 		}
 		s.mu.Unlock()
 		s.detach(nil)

@@ -265,7 +265,7 @@ func (e *Engine) foldPack(ctx context.Context, ps *packStream) error {
 	// and with them the newest checkpoint, unless this run has a newer one (ext-4).
 	last := len(ps.p.Extents) > 0 && ps.p.Start >= ps.p.End
 	check, deltas := kept.bytes, ps.deltas
-	if !kept.valid || kept.end != ps.p.End {
+	if kept.end != ps.p.End {
 		rec, err := e.committedState(ctx, ps.p)
 		if err != nil && isBad(err) && !last {
 			// One damaged checkpoint must not keep everybody's WAL from being

@@ -174,6 +174,6 @@ func (s *streamState) keep(rec commitlog.Recovery) {
 	defer s.mu.Unlock()
 	s.check = checkpoint{}
 	if len(rec.Batches) == 0 && len(rec.Checkpoint) <= maxKeptCheckpoint {
-		s.check = checkpoint{valid: true, bytes: rec.Checkpoint, end: rec.CheckpointEnd}
+		s.check = checkpoint{bytes: rec.Checkpoint, end: rec.CheckpointEnd}
 	}
 }

@@ -43,9 +43,9 @@ type settings struct {
 }
 
 // checkpoint is the newest folded checkpoint, kept while small so that packing
-// needs no read. valid false: read it.
+// needs no read. It covers what is below end; the zero value is that of an empty
+// stream.
 type checkpoint struct {
-	valid bool
 	bytes []byte
 	end   commitlog.Offset
 }
