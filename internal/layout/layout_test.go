@@ -31,7 +31,8 @@ var rows = map[string]int{
 	"broker":             4,
 	"console":            4,
 	"cmd":                5,
-	"jepsen":             6,
+	"jepsen":             4,
+	"jepsen/sim":         6, // runs whole nodes
 	"deploy":             6,
 }
 
