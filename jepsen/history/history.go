@@ -54,10 +54,14 @@ type Func string
 
 // Functions of operations.
 const (
-	Assign         Func = "assign"          // Keys, from the beginning if Seek
-	Subscribe      Func = "subscribe"       // topics of Keys
-	Send           Func = "send"            // Sends, one batch for each key
-	Poll           Func = "poll"            // Polls
+	// Assign Keys. Those of the process's last assignment go on behind what it
+	// polled last, others, and all if Seek, start at the beginning of the log.
+	Assign    Func = "assign"
+	Subscribe Func = "subscribe" // topics of Keys
+	Send      Func = "send"      // Sends, one batch for each key
+	// Poll gave Polls. With Spec "all" it is no consumer's, but one key's whole
+	// log from its start to the high watermark at one moment within the op.
+	Poll           Func = "poll"
 	ListOffsets    Func = "list-offsets"    // Offsets, see Spec
 	Commit         Func = "commit"          // Offsets of a group
 	FetchCommitted Func = "fetch-committed" // Offsets of a group
@@ -69,6 +73,8 @@ const (
 	DescribeTopic  Func = "describe-topic"
 	DescribeGroup  Func = "describe-group"
 	Crash          Func = "crash" // a client is dropped; always Info
+	Join           Func = "join"  // a group's member starts: Group, Member
+	Leave          Func = "leave" // and ends in order; its last Rebalance
 )
 
 // Phases of a run.
@@ -88,14 +94,14 @@ type Op struct {
 	Completed int64       `json:"end"` // ns; of an Info: when it was given up
 	Type      Outcome     `json:"type"`
 	Err       string      `json:"err,omitempty"`
-	Node      int32       `json:"node,omitempty"` // broker that answered, 0 unknown
-	Attempts  int32       `json:"attempts,omitempty"`
+	Node      int32       `json:"node,omitempty"`     // broker that answered, 0 unknown
+	Attempts  int32       `json:"attempts,omitempty"` // of a send: produce requests written meanwhile; more than its keys means that some were repeated
 	Keys      []Key       `json:"keys,omitempty"`
 	Seek      bool        `json:"seek,omitempty"`
 	Sends     []Sent      `json:"sends,omitempty"`
 	Polls     []Polled    `json:"polls,omitempty"`
 	Offsets   []Offset    `json:"offsets,omitempty"`
-	Spec      string      `json:"spec,omitempty"` // list-offsets: earliest, latest, or a timestamp
+	Spec      string      `json:"spec,omitempty"` // list-offsets: earliest, latest, or a timestamp; poll: see Poll
 	Group     string      `json:"group,omitempty"`
 	Member    string      `json:"member,omitempty"`
 	Gen       int32       `json:"gen,omitempty"` // generation or member epoch the op was sent under
