@@ -1,0 +1,141 @@
+// Package nemesis hurts a cluster while clients use it, proves that it did, and
+// undoes it. A fault is one file's; Schedule composes them at random.
+package nemesis
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"ponor/jepsen/cluster"
+	"ponor/jepsen/history"
+)
+
+// Nemesis is one fault. Start and Stop are called in turns, by one goroutine.
+type Nemesis interface {
+	// Name is what --nemesis calls it.
+	Name() string
+	// Start does it. The event's fault, phase and times are filled in by the
+	// caller; targets and proof are not. An error: it is not done, or not known
+	// to be.
+	Start(ctx context.Context, env *Env) (history.Event, error)
+	// Stop undoes it, also if Start failed half way.
+	Stop(ctx context.Context, env *Env) (history.Event, error)
+}
+
+// Kind is a fault that can be asked for.
+type Kind struct {
+	Name string
+	What string // in words
+	// Needs is what the cluster must be able to do (cluster.Cluster.Can); empty:
+	// nothing.
+	Needs string
+	New   func() Nemesis
+}
+
+// Kinds are all faults. One family a file, one row each.
+func Kinds() []Kind {
+	return []Kind{
+		{"kill", "kill -9 of one node, a minority, a majority or all, then start them", "kill", func() Nemesis { return &kill{} }},
+		{"pause", "stop processes (SIGSTOP) for up to seconds, then let them go on", "pause", func() Nemesis { return &pause{} }},
+		{"restart", "end nodes in order (SIGTERM) and start them, one after the other", "stop", func() Nemesis { return &restart{} }},
+		{"move", "move random partitions to other brokers ten times a second", "", func() Nemesis { return &move{} }},
+	}
+}
+
+// Choose makes the nemeses that names say. "none" is none.
+func Choose(names []string, c cluster.Cluster) ([]Nemesis, error) {
+	var list []Nemesis
+	var known []string
+	for _, k := range Kinds() {
+		known = append(known, k.Name)
+	}
+	for _, name := range names {
+		if name == "none" || name == "" {
+			continue
+		}
+		i := slices.Index(known, name)
+		if i < 0 {
+			return nil, fmt.Errorf("unknown nemesis %q: none, %s", name, strings.Join(known, ", "))
+		}
+		k := Kinds()[i]
+		if k.Needs != "" && !c.Can(k.Needs) {
+			return nil, fmt.Errorf("nemesis %s: the cluster has no command to %s nodes", name, k.Needs)
+		}
+		list = append(list, k.New())
+	}
+	return list, nil
+}
+
+// Env is what a nemesis works with.
+type Env struct {
+	Cluster cluster.Cluster
+	Admin   *kadm.Client
+	Rand    *rand.Rand // of one nemesis
+	Now     func() int64
+	// Topics are those that the workload uses now.
+	Topics func() []string
+	// Nodes are shared by all nemeses of a run.
+	Nodes *Claims
+}
+
+// Claims keep two nemeses off one node.
+type Claims struct {
+	mu    sync.Mutex
+	taken map[int32]bool
+}
+
+// Take claims up to n of the nodes that are free, at random.
+func (c *Claims) Take(rng *rand.Rand, nodes []int32, n int) []int32 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.taken == nil {
+		c.taken = make(map[int32]bool)
+	}
+	var got []int32
+	for _, i := range rng.Perm(len(nodes)) {
+		if len(got) < n && !c.taken[nodes[i]] {
+			c.taken[nodes[i]] = true
+			got = append(got, nodes[i])
+		}
+	}
+	slices.Sort(got)
+	return got
+}
+
+// Free gives nodes back.
+func (c *Claims) Free(nodes []int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range nodes {
+		delete(c.taken, n)
+	}
+}
+
+// howMany draws the size of a target: mostly one node, then a minority, a
+// majority, all.
+func howMany(rng *rand.Rand, nodes int) int {
+	switch p := rng.IntN(10); {
+	case p < 5:
+		return 1
+	case p < 7:
+		return max(1, (nodes-1)/2)
+	case p < 9:
+		return nodes/2 + 1
+	}
+	return nodes
+}
+
+// names of nodes, as events have them.
+func nodeNames(nodes []int32) []string {
+	out := make([]string, len(nodes))
+	for i, n := range nodes {
+		out[i] = fmt.Sprintf("node %d", n)
+	}
+	return out
+}

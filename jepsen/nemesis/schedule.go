@@ -1,0 +1,185 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ponor/jepsen/cluster"
+	"ponor/jepsen/history"
+)
+
+// Schedule composes faults at random: quiet for a while, then a random subset
+// of them for a while.
+type Schedule struct {
+	Nemeses []Nemesis
+	// Env makes what one of them works with.
+	Env func(name string) *Env
+	// Record is given every event, in the order in which they ended.
+	Record func(*history.Event)
+	// Every is the mean of a quiet or a faulty time, default four seconds.
+	Every time.Duration
+
+	mu struct {
+		sync.Mutex
+		on []string
+	}
+}
+
+const (
+	defaultEvery = 4 * time.Second
+	// doTimeout bounds one Start, undoTimeout one Stop, which may have to end a
+	// node that drains and wait for its return.
+	doTimeout   = 15 * time.Second
+	undoTimeout = 75 * time.Second
+)
+
+// On are the faults that are on now.
+func (s *Schedule) On() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.mu.on)
+}
+
+func (s *Schedule) set(name string, on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if on {
+		s.mu.on = append(s.mu.on, name)
+		return
+	}
+	if i := slices.Index(s.mu.on, name); i >= 0 {
+		s.mu.on = slices.Delete(s.mu.on, i, i+1)
+	}
+}
+
+// Run hurts until the context ends, then undoes what is on. It returns how many
+// faults were started, and those that could not be undone.
+func (s *Schedule) Run(ctx context.Context, rng *rand.Rand) (int, error) {
+	if s.Every == 0 {
+		s.Every = defaultEvery
+	}
+	envs := make(map[string]*Env)
+	for _, n := range s.Nemeses {
+		envs[n.Name()] = s.Env(n.Name())
+	}
+	started := 0
+	for len(s.Nemeses) > 0 && sleep(ctx, spread(rng, s.Every)) {
+		var on []Nemesis
+		for _, n := range subset(rng, s.Nemeses) {
+			on = append(on, n)
+			if s.start(ctx, n, envs[n.Name()]) {
+				started++
+			}
+		}
+		sleep(ctx, spread(rng, s.Every))
+		rng.Shuffle(len(on), func(i, j int) { on[i], on[j] = on[j], on[i] })
+		var errs []error
+		for _, n := range on {
+			errs = append(errs, s.stop(n, envs[n.Name()]))
+		}
+		if err := errors.Join(errs...); err != nil {
+			return started, err
+		}
+	}
+	return started, nil
+}
+
+func (s *Schedule) start(ctx context.Context, n Nemesis, env *Env) bool {
+	ctx, cancel := context.WithTimeout(ctx, doTimeout)
+	defer cancel()
+	s.set(n.Name(), true)
+	at := env.Now()
+	e, err := n.Start(ctx, env)
+	if len(e.Target) == 0 && err == nil {
+		return false // all nodes were another's
+	}
+	s.record(e, n.Name(), "start", at, env.Now(), err)
+	return err == nil
+}
+
+func (s *Schedule) stop(n Nemesis, env *Env) error {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+	defer cancel()
+	at := env.Now()
+	e, err := n.Stop(ctx, env)
+	s.set(n.Name(), false)
+	if len(e.Target) == 0 && err == nil {
+		return nil
+	}
+	s.record(e, n.Name(), "stop", at, env.Now(), err)
+	if err != nil {
+		return fmt.Errorf("undo %s: %w", n.Name(), err)
+	}
+	return nil
+}
+
+func (s *Schedule) record(e history.Event, name, phase string, at, end int64, err error) {
+	e.Fault, e.Phase, e.At, e.End = name, phase, at, end
+	if err != nil {
+		e.Err = err.Error()
+	}
+	s.Record(&e)
+}
+
+// Heal resumes and starts every node and waits until all serve. It is the last
+// event of a run.
+func Heal(ctx context.Context, env *Env, record func(*history.Event)) error {
+	if env.Cluster.Logs() == "" && !env.Cluster.Can("kill") && !env.Cluster.Can("pause") {
+		return nil // we have no hand on its nodes
+	}
+	at := env.Now()
+	var errs []error
+	var proof []string
+	for _, n := range env.Cluster.Nodes() {
+		if env.Cluster.Paused(n) {
+			errs = append(errs, env.Cluster.Resume(ctx, n))
+		}
+		if env.Cluster.Down(n) {
+			errs = append(errs, env.Cluster.Start(ctx, n))
+		}
+	}
+	errs = append(errs, cluster.WaitReady(ctx, env.Cluster))
+	for _, n := range env.Cluster.Nodes() {
+		proof = append(proof, env.Cluster.State(n))
+	}
+	err := errors.Join(errs...)
+	e := history.Event{Target: nodeNames(env.Cluster.Nodes()), Proof: strings.Join(proof, ", "), At: at, End: env.Now(), Fault: "heal", Phase: "heal"}
+	if err != nil {
+		e.Err = err.Error()
+	}
+	record(&e)
+	return err
+}
+
+// subset draws a random set of at least one: mostly one, sometimes more.
+func subset(rng *rand.Rand, all []Nemesis) []Nemesis {
+	list := slices.Clone(all)
+	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	n := 1
+	for n < len(list) && rng.IntN(3) == 0 {
+		n++
+	}
+	return list[:n]
+}
+
+// spread draws a time around the mean, from a tenth to two and a half times it:
+// short pauses and long ones break different things.
+func spread(rng *rand.Rand, mean time.Duration) time.Duration {
+	f := rng.Float64()
+	return time.Duration(float64(mean) * (0.1 + 2.4*f*f + 0.4*f))
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
