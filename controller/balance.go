@@ -190,6 +190,10 @@ func (b *balance) judgeLocked(img *metadata.Image, loads map[metadata.BrokerID]*
 		return verdict{words: fmt.Sprintf("balanced by partitions; the load of broker %d is not known yet", s.unknown)}
 	}
 	top := s.byWeight()[0]
+	if s.weight[top]-s.mean <= balanceFloor { // a percentage of next to nothing says nothing
+		return verdict{words: fmt.Sprintf("balanced: no broker has more than %s over the mean load, which nobody feels; leaders move above that and %.0f %% over the mean",
+			rate(balanceFloor), balanceThreshold*100)}
+	}
 	if !s.over(top, 1) {
 		return verdict{words: fmt.Sprintf("balanced: broker %d has the highest load, %.0f %% above the mean; leaders move above %.0f %% (and %s)",
 			top, s.above(top), balanceThreshold*100, rate(balanceFloor))}

@@ -322,3 +322,17 @@ func TestBalanceNeedsAMargin(t *testing.T) {
 		}
 	}
 }
+
+// Where nobody feels the difference no percentage is told: of one request per
+// second everything is 300 % more.
+func TestIdleClusterIsNotCalledUnequal(t *testing.T) {
+	v := newVirtualCluster(t, 11, 4, 4)
+	loads := map[metadata.BrokerID]*partition.Loads{0: {Requests: 1}, 1: {}, 2: {}, 3: {}}
+	if w := v.b.judgeLocked(v.img, loads, v.now); !strings.HasPrefix(w.words, "balanced: no broker has more than 2.1 MB/s over the mean load") {
+		t.Errorf("idle: %s", w.words)
+	}
+	loads[0] = &partition.Loads{Bytes: 1e9}
+	if w := v.b.judgeLocked(v.img, loads, v.now); !strings.HasPrefix(w.words, "broker 0 has 300 % more load than the mean") {
+		t.Errorf("uneven: %s", w.words)
+	}
+}

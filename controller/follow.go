@@ -123,5 +123,24 @@ func (n *Node) fetchSnapshot(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
+	if err := n.outlived(img); err != nil {
+		n.fail(err)
+		return err
+	}
 	return n.images.install(img)
+}
+
+// outlived says that the metadata was restored after this voter's log began. No
+// voter of the restored quorum talks to it (welcome), so it would stand for
+// election for ever; and its directory has history that was given up.
+func (n *Node) outlived(img *metadata.Image) error {
+	v := n.vote.Load()
+	if v == nil {
+		return nil
+	}
+	if own := v.log.generation(); own != 0 && own < img.Generation() {
+		return fmt.Errorf("controller directory %s is of generation %d of cluster %s, whose metadata was restored as generation %d: move the directory away and start this node again, to follow the restored quorum; 'ponor quorum add %d' gives it a vote then",
+			n.cfg.DataDir, own, img.ClusterID(), img.Generation(), n.cfg.NodeID)
+	}
+	return nil
 }

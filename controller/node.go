@@ -91,7 +91,8 @@ func New(cfg Config) (*Node, error) {
 func (n *Node) fail(err error) { n.stop(err) }
 
 // Run does everything until ctx ends or the node must stop: ErrSuperseded,
-// ErrWentBack, ErrWrongCluster, ErrDiverged, or trouble with its disk. Leaving
+// ErrWentBack, ErrWrongCluster, ErrDiverged, a directory from before the metadata
+// was restored, or trouble with its disk. Leaving
 // in order, a leader hands over first.
 func (n *Node) Run(ctx context.Context) error {
 	if !n.running.CompareAndSwap(false, true) {

@@ -267,7 +267,11 @@ func (q *quorum) add(ctx context.Context, m roster, node metadata.BrokerID, dir 
 // remove takes a node out. A leader hands over first; the next one is asked
 // again then.
 func (q *quorum) remove(m roster, node metadata.BrokerID, dir DirectoryID, resp *controllerpb.QuorumResponse) error {
-	for _, s := range m.of(node) {
+	servers := m.of(node)
+	if _, known := q.node.Image().Broker(node); len(servers) == 0 && !known {
+		return refuse(CodeVoterNotFound, "node %d is not known; the voters are %v", node, m.voters())
+	}
+	for _, s := range servers {
 		if !dir.isZero() && s.ID != serverID(node, dir) {
 			continue
 		}

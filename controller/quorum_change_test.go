@@ -166,6 +166,10 @@ func TestChangesOfTheQuorumAreRefusedWithReasons(t *testing.T) {
 		refused(n.AddVoter(c.context(), 4, controller.DirectoryID{}), "no controller listener")
 		refused(n.AddVoter(c.context(), 1, controller.DirectoryID{1}), ", not AQ")
 		refused(n.TransferLeadership(c.context(), 4), "no voter")
+		refused(n.RemoveVoter(c.context(), 9, controller.DirectoryID{}), "node 9 is not known; the voters are [1 2 3]")
+		if err := n.RemoveVoter(c.context(), 4, controller.DirectoryID{}); err != nil {
+			t.Errorf("a broker without a vote: %v", err) // as when it is asked for twice
+		}
 		var down *node
 		for _, x := range c.nodes {
 			if !x.Leading() && x.id != 4 {

@@ -69,16 +69,20 @@ func TestQuorumIsRestoredAsANewGeneration(t *testing.T) {
 		if _, ok := broker.Image().TopicByID(gone); ok {
 			t.Error("a topic from after the backup is there")
 		}
-		// A directory of the old generation gets no vote, an empty one does.
+		// A node with a directory of the old generation ends, one with an empty
+		// directory gets a vote.
 		old := c.start(2, true)
-		time.Sleep(10 * time.Second)
-		if err := first.AddVoter(c.context(), 2, controller.DirectoryID{}); err == nil {
-			t.Error("an old directory got a vote")
+		select {
+		case <-old.done:
+		case <-time.After(time.Minute):
+			t.Fatal("a voter of the old generation stands for election for ever")
+		}
+		if old.err == nil || !strings.Contains(old.err.Error(), "is of generation 1 of cluster") || !strings.Contains(old.err.Error(), "move the directory away") {
+			t.Errorf("a voter of the old generation ended with %v", old.err)
 		}
 		if q := first.Quorum(); len(q) != 1 {
 			t.Errorf("quorum %v", q)
 		}
-		c.crash(old)
 		for i := 2; i <= 3; i++ {
 			wipe(i)
 			c.broker(c.start(i, true))

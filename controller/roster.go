@@ -76,6 +76,18 @@ func (m roster) of(node metadata.BrokerID) []raft.Server {
 	return out
 }
 
+// voters are the nodes that have a vote, by id.
+func (m roster) voters() []metadata.BrokerID {
+	var out []metadata.BrokerID
+	for _, s := range m.servers {
+		if s.Suffrage == raft.Voter {
+			out = append(out, nodeID(s.ID))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // repair is what a quorum needs without being asked, one step at a time, so
 // that a leader that finds a change half done goes on with it: servers that
 // moved are given their new address; a voter that has come back with another

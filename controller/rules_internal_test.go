@@ -56,3 +56,14 @@ func TestNobodyIsJudgedByATimerOfBeforeARestart(t *testing.T) {
 		t.Errorf("expired %v right after a restart", list)
 	}
 }
+
+// A log of another generation may hold other entries under one index and term
+// (K12).
+func TestServerOfAnotherGenerationIsNotJoinable(t *testing.T) {
+	m := roster{generation: 2}
+	for gen, want := range map[uint64]bool{0: true, 1: false, 2: true, 3: false} {
+		if err := m.joinable(finding{node: 4, id: "4-x", generation: gen}); (err == nil) != want {
+			t.Errorf("generation %d: %v", gen, err)
+		}
+	}
+}
