@@ -47,12 +47,12 @@ func (g groupTopics) Name(id [16]byte) (string, bool) {
 	return t.Name, ok && !t.Deleting
 }
 
-// Names leaves out internal topics: who subscribes to ".*" would read
-// __consumer_offsets, and with every commit have something new to read.
+// Names has internal topics, too, as in Kafka: clients that do not want them send a
+// pattern that leaves them out.
 func (g groupTopics) Names() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for t := range g.img.Topics() {
-			if !t.Internal && !t.Deleting && !yield(t.Name) {
+			if !t.Deleting && !yield(t.Name) {
 				return
 			}
 		}
