@@ -14,10 +14,7 @@ import (
 )
 
 func newBalance() *cobra.Command {
-	cmd := &cobra.Command{Use: "balance", Short: "How evenly brokers are loaded", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newBalanceExplain())
-	return cmd
+	return family("balance", "How evenly brokers are loaded", newBalanceExplain())
 }
 
 // balanceView is what 'balance explain' prints.
@@ -53,7 +50,7 @@ func newBalanceExplain() *cobra.Command {
 	var f clientFlags
 	var format string
 	cmd := &cobra.Command{
-		Use: "explain", Short: "What the balancer would do now, and why", Args: cobra.NoArgs,
+		Use: "explain", Short: "What the balancer would do now, and why", Args: takes(0, 0),
 		Long: `The load of every broker as the controller knows it, and what the balancer would
 do now and why, or why nothing. Rates are of the partitions' records, in and out,
 smoothed over some 15 s.`,

@@ -18,12 +18,10 @@ import (
 )
 
 func newBench() *cobra.Command {
-	cmd := &cobra.Command{Use: "bench", Short: "Measure any Kafka-protocol cluster", Args: cobra.NoArgs,
-		Long: `Measure any Kafka-protocol cluster: throughput of producing and consuming, and
+	cmd := family("bench", "Measure any Kafka-protocol cluster", newBenchProduce(), newBenchConsume(), newBenchLatency())
+	cmd.Long = `Measure any Kafka-protocol cluster: throughput of producing and consuming, and
 latency at a fixed rate, counted from the moment a record was due to be sent.
-With --pid the brokers' CPU and memory are measured too (Linux).`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newBenchProduce(), newBenchConsume(), newBenchLatency())
+With --pid the brokers' CPU and memory are measured too (Linux).`
 	return cmd
 }
 

@@ -17,7 +17,7 @@ func newBenchConsume() *cobra.Command {
 	var consumers int
 	var once bool
 	cmd := &cobra.Command{
-		Use: "consume", Short: "Read a topic from its start, again and again", Args: cobra.NoArgs,
+		Use: "consume", Short: "Read a topic from its start, again and again", Args: takes(0, 0),
 		Long: `Reads a topic from its start, again and again, for --duration. With --once it
 reads every record once, from the first request to the last record, without
 warm-up, which is what a consumer sees that catches up.`,
@@ -58,6 +58,9 @@ type consumeBench struct {
 }
 
 func (b *consumeBench) findEnds(ctx context.Context, adm *kadm.Client) error {
+	if err := topicsExist(ctx, adm, []string{b.flags.topic}); err != nil {
+		return err
+	}
 	ends, err := adm.ListEndOffsets(ctx, b.flags.topic)
 	if err != nil {
 		return fmt.Errorf("list end offsets: %w", err)
@@ -74,7 +77,7 @@ func (b *consumeBench) findEnds(ctx context.Context, adm *kadm.Client) error {
 		}
 	}
 	if len(b.parts) == 0 {
-		return fmt.Errorf("topic %s holds nothing to read; run 'ponor bench produce' first", b.flags.topic)
+		return fmt.Errorf("topic %s holds nothing to read; run 'ponor bench produce --topic %s' first", b.flags.topic, b.flags.topic)
 	}
 	return nil
 }

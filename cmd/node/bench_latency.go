@@ -21,7 +21,7 @@ func newBenchLatency() *cobra.Command {
 	var rate float64
 	var endToEnd bool
 	cmd := &cobra.Command{
-		Use: "latency", Short: "Latency at a fixed rate, from the moment a record was due", Args: cobra.NoArgs,
+		Use: "latency", Short: "Latency at a fixed rate, from the moment a record was due", Args: takes(0, 0),
 		Long: `Sends records at a fixed rate, whatever the cluster does, and counts their
 latency from the moment they were due. With --rate 0 one record is in flight: the
 next one is due when the one before was acknowledged.`,

@@ -18,7 +18,7 @@ func newBenchProduce() *cobra.Command {
 	var pf produceFlags
 	var producers int
 	cmd := &cobra.Command{
-		Use: "produce", Short: "Produce as fast as the cluster takes it", Args: cobra.NoArgs,
+		Use: "produce", Short: "Produce as fast as the cluster takes it", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := pf.options()
 			if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 func newBroker() *cobra.Command {
-	cmd := &cobra.Command{Use: "broker", Short: "Cordon and drain brokers", Args: cobra.NoArgs,
+	cmd := &cobra.Command{Use: "broker", Short: "Cordon and drain brokers", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(
 		newBrokerState("cordon", "Give a broker no new partitions, also after it restarts", true, false),
@@ -29,7 +29,7 @@ func newBroker() *cobra.Command {
 func newBrokerState(verb, short string, cordoned, draining bool) *cobra.Command {
 	var f clientFlags
 	cmd := &cobra.Command{
-		Use: verb + " NODE", Short: short, Args: cobra.ExactArgs(1),
+		Use: verb + " NODE", Short: short, Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := strconv.ParseInt(args[0], 10, 32)
 			if err != nil {

@@ -9,10 +9,7 @@ import (
 )
 
 func newCheck() *cobra.Command {
-	cmd := &cobra.Command{Use: "check", Short: "Check what a cluster will rest on", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newCheckStore())
-	return cmd
+	return family("check", "Check what a cluster will rest on", newCheckStore())
 }
 
 // storeCheck is what 'check store' found in a store that can be used.
@@ -41,7 +38,7 @@ be used, and says which promise it broke. It leaves nothing behind.`,
 		Example: `  ponor check store dir:///srv/ponor/store
   ponor check store 's3://logs/cluster-1?region=eu-central-1'
   ponor check store 's3://logs?endpoint=http://minio:9000' --format json`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != formatText && format != formatJSON {
 				return usagef("unknown format %q: text or json", format)

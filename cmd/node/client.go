@@ -32,6 +32,8 @@ func (f *clientFlags) register(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 30*time.Second, "how long to wait for the cluster")
 }
 
+var errNoSeeds = usagef("--bootstrap is empty: give it a broker's address, such as %s", defaultBootstrap)
+
 // seeds are the bootstrap addresses.
 func (f *clientFlags) seeds() []string {
 	var seeds []string
@@ -47,7 +49,7 @@ func (f *clientFlags) seeds() []string {
 // address is told as such and at once.
 func (f *clientFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error) {
 	if len(f.seeds()) == 0 {
-		return nil, usagef("--bootstrap is empty: give it a broker's address, such as %s", defaultBootstrap)
+		return nil, errNoSeeds
 	}
 	opts = append([]kgo.Opt{kgo.SeedBrokers(f.seeds()...), kgo.ClientID("ponor-cli"), kgo.DisableClientMetrics(),
 		kgo.DialTimeout(5 * time.Second), kgo.RetryTimeout(f.timeout), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)
@@ -59,9 +61,14 @@ func (f *clientFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client
 	defer cancel()
 	if err := cl.Ping(ctx); err != nil {
 		cl.Close()
-		return nil, fmt.Errorf("no broker answers at %s: %w; is the cluster running ('ponor demo' starts one), is --bootstrap right?", f.bootstrap, err)
+		return nil, f.silence(err)
 	}
 	return cl, nil
+}
+
+// silence says that no broker answers.
+func (f *clientFlags) silence(err error) error {
+	return fmt.Errorf("no broker answers at %s: %w; is the cluster running ('ponor demo' starts one), is --bootstrap right?", f.bootstrap, err)
 }
 
 // withAdmin runs fn with an admin client and the command's timeout.

@@ -9,10 +9,7 @@ import (
 )
 
 func newCluster() *cobra.Command {
-	cmd := &cobra.Command{Use: "cluster", Short: "Look at the cluster as a whole", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newClusterStatus())
-	return cmd
+	return family("cluster", "Look at the cluster as a whole", newClusterStatus())
 }
 
 // clusterView is what 'cluster status' prints.
@@ -46,7 +43,7 @@ func newClusterStatus() *cobra.Command {
 	var f clientFlags
 	var format string
 	cmd := &cobra.Command{
-		Use: "status", Short: "Brokers, zones, partitions and load per broker", Args: cobra.NoArgs,
+		Use: "status", Short: "Brokers, zones, partitions and load per broker", Args: takes(0, 0),
 		Long: "Brokers, zones, partitions and load per broker. Exits with 1 if a partition has no leader.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {

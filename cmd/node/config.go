@@ -28,15 +28,12 @@ func settingFlags(cmd *cobra.Command) func() (settings, map[string]origin, error
 }
 
 func newConfig() *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Look at a node's settings", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newConfigPrint())
-	return cmd
+	return family("config", "Look at a node's settings", newConfigPrint())
 }
 
 func newConfigPrint() *cobra.Command {
 	var format string
-	cmd := &cobra.Command{Use: "print", Short: "Print every setting, its value and where the value came from", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "print", Short: "Print every setting, its value and where the value came from", Args: takes(0, 0)}
 	load := settingFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		_, origins, wrong := load()

@@ -37,7 +37,7 @@ func newConsume() *cobra.Command {
 		Example: `  ponor consume orders --from start --until-end
   ponor consume orders --from @2026-01-31T12:00:00Z --format json
   ponor consume orders --group billing --from start`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: f.completeTopics,
+		Args: takes(1, 1), ValidArgsFunction: f.completeTopics,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	f.register(cmd)
@@ -121,6 +121,9 @@ func (f *consumeFlags) runGroup(cmd *cobra.Command, topic string, from kgo.Offse
 		return err
 	}
 	defer cl.Close() // leaves the group
+	if err := f.topicExists(cmd.Context(), cl, topic); err != nil {
+		return err
+	}
 	if err := f.poll(cmd.Context(), cl, cmd.OutOrStdout(), nil); err != nil {
 		return err
 	}
@@ -130,6 +133,14 @@ func (f *consumeFlags) runGroup(cmd *cobra.Command, topic string, from kgo.Offse
 		return fmt.Errorf("commit offsets of group %s: %w; the records printed last come again", f.group, brokerError(err, ""))
 	}
 	return nil
+}
+
+// topicExists asks before a group is joined: a member of a topic that is not there
+// waits without a word.
+func (f *consumeFlags) topicExists(ctx context.Context, cl *kgo.Client, topic string) error {
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	return topicsExist(ctx, kadm.NewClient(cl), []string{topic})
 }
 
 // plan says where to begin in each partition, and which partitions have records

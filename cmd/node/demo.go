@@ -20,6 +20,9 @@ import (
 
 const demoNodes = 3
 
+// silent is a log level that nothing has.
+const silent = slog.LevelError + 1
+
 func newDemo() *cobra.Command {
 	var dirFlag string
 	var verbose bool
@@ -29,7 +32,7 @@ func newDemo() *cobra.Command {
 		Long: `Run three nodes in three zones in one process, on 127.0.0.1:9092, 9093 and 9094
 or other ports where those are busy, over a directory store. Without --dir all of
 it is gone when the command ends.`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			collectEarly()
 			dir := dirFlag
@@ -45,9 +48,13 @@ it is gone when the command ends.`,
 			if err != nil {
 				return fmt.Errorf("find demo directory: %w", err)
 			}
-			level := slog.LevelWarn
+			level := new(slog.LevelVar)
+			level.Set(slog.LevelWarn)
 			if verbose {
-				level = slog.LevelInfo
+				level.Set(slog.LevelInfo)
+			} else {
+				// All nodes end at once. What they say of the others then is no news.
+				defer context.AfterFunc(cmd.Context(), func() { level.Set(silent) })()
 			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 			return runDemo(cmd.Context(), dir, dirFlag == "", cmd.OutOrStdout(), log)
@@ -175,7 +182,7 @@ func runDemo(ctx context.Context, dir string, temporary bool, out io.Writer, log
 			return nil
 		}
 	}
-	demoWelcome(out, list, scrape, dir, temporary, time.Since(begin))
+	demoWelcome(out, list, scrape, temporary, time.Since(begin))
 	select {
 	case err := <-errs:
 		return err
@@ -184,17 +191,26 @@ func runDemo(ctx context.Context, dir string, temporary bool, out io.Writer, log
 	}
 }
 
-// demoWelcome says where the cluster is and what to try.
-func demoWelcome(out io.Writer, list []settings, scrape []string, dir string, temporary bool, took time.Duration) {
-	ponor, err := os.Executable()
+// ownName is what to type to run this program again.
+func ownName() string {
+	if name := os.Args[0]; !strings.ContainsRune(name, filepath.Separator) {
+		return name // found by the shell
+	}
+	name, err := os.Executable()
 	if err != nil {
-		ponor = "ponor"
+		return "ponor"
 	}
 	if wd, err := os.Getwd(); err == nil {
-		if rel, err := filepath.Rel(wd, ponor); err == nil && !strings.HasPrefix(rel, "..") {
-			ponor = rel
+		if rel, err := filepath.Rel(wd, name); err == nil && !strings.HasPrefix(rel, "..") {
+			name = "." + string(filepath.Separator) + rel
 		}
 	}
+	return name
+}
+
+// demoWelcome says where the cluster is and what to try.
+func demoWelcome(out io.Writer, list []settings, scrape []string, temporary bool, took time.Duration) {
+	ponor := ownName()
 	var addrs []string
 	for _, s := range list {
 		addrs = append(addrs, s.Listen)
@@ -220,12 +236,12 @@ Try, in another terminal:
   %[5]s cluster status%[6]s
   %[5]s bench produce --duration 5s%[6]s
   echo hello | kcat -P -b %[7]s -t greetings
-  kafka-console-consumer.sh --bootstrap-server %[7]s --topic greetings --partition 0 --offset earliest
+  kafka-console-consumer.sh --bootstrap-server %[7]s --topic greetings --from-beginning --group readers
+  %[5]s group describe readers%[6]s
 
 Ctrl-C ends it.
 `, took.Seconds(), strings.Join(addrs, ","), list[0].Store, keep, ponor, flag, boot, strings.Join(scrape, "/metrics http://"))
 	if boot != defaultBootstrap {
 		_, _ = fmt.Fprintf(out, "Port 9092 was busy, so the addresses differ from the usual ones.\n")
 	}
-	_ = dir
 }

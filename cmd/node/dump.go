@@ -14,14 +14,11 @@ import (
 )
 
 func newDump() *cobra.Command {
-	cmd := &cobra.Command{Use: "dump", Short: "Show what one object or snapshot holds", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(
+	return family("dump", "Show what one object or snapshot holds",
 		newDumpOf("wal", "a slot of a write-ahead log, or a fence", func(_ string, b []byte) (dumped, error) { return dumpWAL(b) }),
 		newDumpOf("segment", "a segment object: record batches of many streams", func(_ string, b []byte) (dumped, error) { return dumpSegment(b) }),
 		newDumpOf("index", "an index object: where batches lie", func(_ string, b []byte) (dumped, error) { return dumpSegment(b) }),
 		newDumpOf("metadata", "a backup of metadata, or the state.bin of a snapshot", dumpMetadata))
-	return cmd
 }
 
 // dumped is the content of one object, ready to be shown.
@@ -44,7 +41,7 @@ and where.`,
 		Example: `  ponor dump ` + kind + ` /srv/ponor/file
   ponor dump ` + kind + ` 'dir:///srv/ponor/store#KEY'
   ponor dump ` + kind + ` 's3://logs/cluster-1?region=eu-central-1#KEY' --format json`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != formatText && format != formatJSON {
 				return usagef("unknown format %q: text or json", format)

@@ -13,10 +13,7 @@ import (
 )
 
 func newGroup() *cobra.Command {
-	cmd := &cobra.Command{Use: "group", Short: "List, describe, reset and delete consumer groups; say why one lags", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newGroupList(), newGroupDescribe(), newGroupWhy(), newGroupReset(), newGroupDelete(), newGroupDeleteOffsets())
-	return cmd
+	return family("group", "List, describe, reset and delete consumer groups; say why one lags", newGroupList(), newGroupDescribe(), newGroupWhy(), newGroupReset(), newGroupDelete(), newGroupDeleteOffsets())
 }
 
 func newGroupList() *cobra.Command {
@@ -24,7 +21,7 @@ func newGroupList() *cobra.Command {
 	var format string
 	var states, types []string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List groups with their members and lag", Args: cobra.NoArgs,
+		Use: "list", Short: "List groups with their members and lag", Args: takes(0, 0),
 		Example: "  ponor group list --state Stable,Empty --type consumer",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
@@ -79,7 +76,7 @@ func listGroups(ctx context.Context, adm *kadm.Client, states, types []string) (
 func newGroupDelete() *cobra.Command {
 	var f clientFlags
 	cmd := &cobra.Command{
-		Use: "delete NAME...", Short: "Delete groups without members, and their offsets", Args: cobra.MinimumNArgs(1),
+		Use: "delete NAME...", Short: "Delete groups without members, and their offsets", Args: takes(1, -1),
 		ValidArgsFunction: f.completeGroups,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
@@ -107,7 +104,7 @@ func newGroupDeleteOffsets() *cobra.Command {
 	var f clientFlags
 	var topics []string
 	cmd := &cobra.Command{
-		Use: "delete-offsets NAME --topic TOPIC[:PARTITION,...]", Short: "Delete offsets of topics that no member reads", Args: cobra.ExactArgs(1),
+		Use: "delete-offsets NAME --topic TOPIC[:PARTITION,...]", Short: "Delete offsets of topics that no member reads", Args: takes(1, 1),
 		Example:           "  ponor group delete-offsets billing --topic orders --topic audit:0,3",
 		ValidArgsFunction: f.completeGroups,
 		RunE: func(cmd *cobra.Command, args []string) error {

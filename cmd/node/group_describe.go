@@ -20,7 +20,7 @@ func newGroupDescribe() *cobra.Command {
 	var f clientFlags
 	var format string
 	cmd := &cobra.Command{
-		Use: "describe NAME...", Short: "Show a group's members, offsets and lag", Args: cobra.MinimumNArgs(1),
+		Use: "describe NAME...", Short: "Show a group's members, offsets and lag", Args: takes(1, -1),
 		Long: `Show a group's members and, of each partition that it reads or has read, the
 committed offset, the end, and the lag in records. When an offset was committed is
 known from Ponor clusters only. 'ponor group why' also measures lag in seconds.`,

@@ -46,7 +46,7 @@ which --from-file takes, as kafka-consumer-groups does.`,
   ponor group reset billing --topic orders:0,3 --to -100 --execute
   ponor group reset billing --all-topics --to current --export > billing.csv
   ponor group reset billing --from-file billing.csv --execute`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: f.completeGroups,
+		Args: takes(1, 1), ValidArgsFunction: f.completeGroups,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
 	}
 	f.register(cmd)
@@ -164,6 +164,11 @@ func planReset(ctx context.Context, adm *kadm.Client, name string, wanted scope,
 	}
 	if len(topics) == 0 {
 		return nil, errors.New("it has no offsets; name the topics with --topic")
+	}
+	if wanted != nil {
+		if err := topicsExist(ctx, adm, topics); err != nil {
+			return nil, err
+		}
 	}
 	starts, err := adm.ListStartOffsets(ctx, topics...)
 	if err != nil {

@@ -143,12 +143,23 @@ func noMembers(r *groupReport) (verdictView, bool) {
 			text += fmt.Sprintf(": the last, %s, %s", changeName(last), endedBy(last.What))
 		}
 	}
+	never := r.neverCommitted()
 	if r.Group.Lag > 0 {
 		text += "; " + r.waiting(r.Partitions)
-	} else {
+	}
+	if len(never) > 0 {
+		text += fmt.Sprintf("; it has never committed on %s, where there are records", where(never))
+	}
+	if r.Group.Lag == 0 && len(never) == 0 {
 		text += "; nothing waits"
 	}
 	return verdictView{verdictNoMembers, text, "start a consumer of the group, or 'ponor group delete " + r.Group.Name + "' if it is not needed any more"}, true
+}
+
+// neverCommitted are the partitions with records and without an offset.
+func (r *groupReport) neverCommitted() []partitionLag {
+	return r.which(func(p partitionLag) bool { return p.Committed < 0 && p.End > p.Start },
+		func(p partitionLag) float64 { return float64(p.End - p.Start) })
 }
 
 // endedBy is how a member's end reads in a sentence.
@@ -346,11 +357,16 @@ func (r *groupReport) advice(list []partitionLag) string {
 
 func unread(r *groupReport) (verdictView, bool) {
 	list := r.which(func(p partitionLag) bool { return p.Member == "" && p.Lag > 0 }, byLag)
+	if len(list) > 0 {
+		return verdictView{verdictUnread, fmt.Sprintf("no member reads %s; %s", where(list), r.waiting(list)),
+			fmt.Sprintf("subscribe to topic %s, or 'ponor group delete-offsets %s --topic %s' if it is not read any more", list[0].Topic, r.Group.Name, list[0].Topic)}, true
+	}
+	list = slices.DeleteFunc(r.neverCommitted(), func(p partitionLag) bool { return p.Member != "" })
 	if len(list) == 0 {
 		return verdictView{}, false
 	}
-	return verdictView{verdictUnread, fmt.Sprintf("no member reads %s; %s", where(list), r.waiting(list)),
-		fmt.Sprintf("subscribe to topic %s, or 'ponor group delete-offsets %s --topic %s' if it is not read any more", list[0].Topic, r.Group.Name, list[0].Topic)}, true
+	return verdictView{verdictUnread, fmt.Sprintf("no member reads %s and none ever did, and there are records", where(list)),
+		"consumers find new partitions within metadata.max.age.ms, 5 minutes by default; members that assign partitions themselves must name these"}, true
 }
 
 // behind is lag that does not grow.
@@ -377,8 +393,7 @@ func behind(r *groupReport) (verdictView, bool) {
 }
 
 func noCommits(r *groupReport) (verdictView, bool) {
-	list := r.which(func(p partitionLag) bool { return p.Member != "" && p.Committed < 0 && p.End > p.Start },
-		func(p partitionLag) float64 { return float64(p.End - p.Start) })
+	list := r.neverCommitted()
 	if len(list) == 0 {
 		return verdictView{}, false
 	}

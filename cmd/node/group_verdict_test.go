@@ -62,10 +62,14 @@ func TestVerdicts(t *testing.T) {
 		known         group.Inspection
 		code, says    string
 	}{
-		"all is read":                          {after: at("a b", offsets(0, "a", 10, 10)), code: verdictHealthy, says: "2 members keep up and nothing waits"},
-		"what waits came just now":             {before: at("a", offsets(0, "a", 100, 110)), after: at("a", offsets(0, "a", 200, 215)), code: verdictHealthy, says: "15 records wait, the oldest for 7 s"},
-		"nobody is there":                      {after: at("", offsets(0, "", 10, 30)), known: group.Inspection{Since: ago(3 * time.Hour)}, code: verdictNoMembers, says: "no member for 3 h 0 min; 20 records wait"},
-		"nobody is there, and it is known why": {after: at("", offsets(0, "", 10, 10)), known: group.Inspection{Rebalances: times(1, time.Minute, changed("x", group.MemberExpired))}, code: verdictNoMembers, says: "the last, x, sent no heartbeat for its session timeout; nothing waits"},
+		"all is read":                                          {after: at("a b", offsets(0, "a", 10, 10)), code: verdictHealthy, says: "2 members keep up and nothing waits"},
+		"what waits came just now":                             {before: at("a", offsets(0, "a", 100, 110)), after: at("a", offsets(0, "a", 200, 215)), code: verdictHealthy, says: "15 records wait, the oldest for 7 s"},
+		"nobody is there":                                      {after: at("", offsets(0, "", 10, 30)), known: group.Inspection{Since: ago(3 * time.Hour)}, code: verdictNoMembers, says: "no member for 3 h 0 min; 20 records wait"},
+		"nobody is there, and it is known why":                 {after: at("", offsets(0, "", 10, 10)), known: group.Inspection{Rebalances: times(1, time.Minute, changed("x", group.MemberExpired))}, code: verdictNoMembers, says: "the last, x, sent no heartbeat for its session timeout; nothing waits"},
+		"nobody is there, and some was never read":             {after: at("", offsets(0, "", 10, 10), offsets(1, "", -1, 30), offsets(2, "", -1, 5)), code: verdictNoMembers, says: "no member; it has never committed on orders/1 (and 1 more), where there are records"},
+		"nobody is there, and some waits, some was never read": {after: at("", offsets(0, "", 10, 12), offsets(1, "", -1, 30)), code: verdictNoMembers, says: "no member; 2 records wait, the oldest for 7 s; it has never committed on orders/1, where"},
+		"nobody has read a new partition":                      {after: at("a", offsets(0, "a", 10, 10), offsets(1, "", -1, 30)), code: verdictUnread, says: "no member reads orders/1 and none ever did"},
+		"an empty partition needs no offset":                   {after: at("", offsets(0, "", 10, 10), groupPartition{Topic: "orders", Partition: 1, Committed: -1, Lag: -1}), code: verdictNoMembers, says: "no member; nothing waits"},
 		"members are awaited": {after: in("PreparingRebalance", at("a b")), code: verdictRebalances, says: "because c joined; waits for a, for 30 s more at most",
 			known: group.Inspection{Awaited: []group.Awaited{{Client: "a", Until: ago(-30 * time.Second)}}, Rebalances: []group.Rebalance{{Begun: ago(5 * time.Second), Changes: []group.Change{changed("c", group.MemberJoined)}}}}},
 		"one member holds up all": {after: in("PreparingRebalance", at("a b")), code: verdictForever, says: "member y at /10.0.0.1 never joins within its rebalance timeout (3 of the last 3 rebalances)",

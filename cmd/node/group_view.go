@@ -33,6 +33,9 @@ type groupView struct {
 	Err   error  `json:"-"`
 	Error string `json:"error,omitempty"`
 
+	// bare are partitions of the same topics that have records, no offset and no
+	// reader.
+	bare       []groupPartition
 	subscribed []string
 	address    string // of the coordinator
 }
@@ -257,9 +260,7 @@ func partitionsOf(members []groupMember, offsets kadm.OffsetResponses) []groupPa
 	for _, r := range rows {
 		list = append(list, *r)
 	}
-	slices.SortFunc(list, func(a, b groupPartition) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
-	})
+	sortPartitions(list)
 	return list
 }
 
@@ -286,6 +287,30 @@ func (v *groupView) measure(starts, ends kadm.ListedOffsets) {
 			v.Lag += p.Lag
 		}
 	}
+	v.bare = v.findBare(starts, ends)
+}
+
+// findBare lists what the protocol does not say of a group: the partitions of its
+// topics that it has nothing to do with.
+func (v *groupView) findBare(starts, ends kadm.ListedOffsets) (bare []groupPartition) {
+	topics, rows := map[string]bool{}, map[string]bool{}
+	for _, p := range v.Partitions {
+		topics[p.Topic], rows[p.name()] = true, true
+	}
+	ends.Each(func(o kadm.ListedOffset) {
+		p := groupPartition{Topic: o.Topic, Partition: o.Partition, Committed: -1, End: o.Offset, Lag: -1}
+		s, ok := starts.Lookup(o.Topic, o.Partition)
+		if p.Start = s.Offset; ok && o.Err == nil && s.Err == nil && topics[p.Topic] && !rows[p.name()] && p.End > p.Start {
+			bare = append(bare, p)
+		}
+	})
+	return bare
+}
+
+func sortPartitions(list []groupPartition) {
+	slices.SortFunc(list, func(a, b groupPartition) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
 }
 
 // orDash is for columns that may be empty.

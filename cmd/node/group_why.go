@@ -18,7 +18,7 @@ func newGroupWhy() *cobra.Command {
 	var format string
 	var watch time.Duration
 	cmd := &cobra.Command{
-		Use: "why NAME", Short: "Say why a group lags, in one sentence, and show the evidence", Args: cobra.ExactArgs(1),
+		Use: "why NAME", Short: "Say why a group lags, in one sentence, and show the evidence", Args: takes(1, 1),
 		Long: `Say why a group lags: one sentence, then what led to it. It looks at the group
 twice, --watch apart, to compare the rate of production with that of commits; reads
 the first unread record of each partition for its age; and, from a Ponor cluster,
@@ -82,13 +82,16 @@ func (f *clientFlags) why(ctx context.Context, adm *kadm.Client, name string, wa
 	return r, nil
 }
 
-// lookAtGroup is lookAtGroups for one that must be there.
+// lookAtGroup is lookAtGroups for one that must be there, with its bare partitions.
 func lookAtGroup(ctx context.Context, adm *kadm.Client, name string) (groupView, error) {
 	views, err := lookAtGroups(ctx, adm, []string{name})
 	if err != nil {
 		return groupView{}, err
 	}
-	return views[0], views[0].Err
+	v := views[0]
+	v.Partitions = append(v.Partitions, v.bare...)
+	sortPartitions(v.Partitions)
+	return v, v.Err
 }
 
 // unreadAges reads the first unread record of each partition: how old it is. What

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -24,13 +23,6 @@ const (
 	// exitUnchecked: a verification could not be done.
 	exitUnchecked = 2
 )
-
-// usageError marks mistakes of the caller, so that they exit with 2.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error {
-	return usageError{fmt.Errorf(format, args...)}
-}
 
 // silentError exits with 1 without printing more: the output has said it.
 type silentError struct{ error }
@@ -60,7 +52,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	var usage usageError
 	var unchecked uncheckedError
 	switch {
-	case errors.As(err, &usage) || isCobraUsage(err):
+	case errors.As(err, &usage):
 		return exitUsage
 	case errors.As(err, &unchecked):
 		return exitUnchecked
@@ -81,21 +73,9 @@ func reportError(cmd *cobra.Command, err error, out, errOut io.Writer) {
 	}
 	_, _ = fmt.Fprintf(errOut, "ponor: %v\n", err)
 	var usage usageError
-	if errors.As(err, &usage) || isCobraUsage(err) {
+	if errors.As(err, &usage) {
 		_, _ = fmt.Fprintf(errOut, "Try '%s --help'.\n", cmd.CommandPath())
 	}
-}
-
-// isCobraUsage recognises cobra's own complaints about the command line, which
-// it does not type.
-func isCobraUsage(err error) bool {
-	s := err.Error()
-	for _, p := range []string{"unknown command", "unknown flag", "unknown shorthand", "flag needs an argument", "invalid argument", "accepts ", "requires at least", "required flag", "bad flag syntax"} {
-		if strings.HasPrefix(s, p) {
-			return true
-		}
-	}
-	return false
 }
 
 func newRoot() *cobra.Command {
@@ -108,10 +88,16 @@ storage, so brokers keep nothing and partitions move without copying a byte.
   ponor demo                     three nodes on this machine, ready in a second
   ponor start                    one node, or one of a cluster with --join
   ponor topic create orders      client commands work against any Kafka cluster`,
+		Args: oneOfVerbs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return checkVariables(cmd, os.Environ())
+		},
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version(),
 	}
+	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.AddCommand(newStart(), newDemo(), newTopic(), newProduce(), newConsume(), newGroup(),
 		newBench(), newCluster(), newTop(), newBroker(), newBalance(), newQuorum(), newCheck(), newVerify(), newMetadata(), newDump(), newConfig(), newVersion())

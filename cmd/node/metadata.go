@@ -20,16 +20,13 @@ import (
 )
 
 func newMetadata() *cobra.Command {
-	cmd := &cobra.Command{Use: "metadata", Short: "Back up the cluster's metadata and restore it", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newMetadataBackup(), newMetadataRestore(), newMetadataAudit())
-	return cmd
+	return family("metadata", "Back up the cluster's metadata and restore it", newMetadataBackup(), newMetadataRestore(), newMetadataAudit())
 }
 
 func newMetadataBackup() *cobra.Command {
 	var v storeVerify
 	cmd := &cobra.Command{
-		Use: "backup FILE", Short: "Write the metadata to a file", Args: cobra.ExactArgs(1),
+		Use: "backup FILE", Short: "Write the metadata to a file", Args: takes(1, 1),
 		Long: `Writes the metadata to a file that must not exist: who owns what, where the
 records are, configs. It holds everything that had happened before the command
 began. Any broker will do. 'ponor dump metadata FILE' shows what is in it.
@@ -84,7 +81,7 @@ type restoration struct {
 func newMetadataRestore() *cobra.Command {
 	var r restoration
 	cmd := &cobra.Command{
-		Use: "restore FILE", Short: "Make the first controller of a new quorum from a backup", Args: cobra.ExactArgs(1),
+		Use: "restore FILE", Short: "Make the first controller of a new quorum from a backup", Args: takes(1, 1),
 		Long: `Makes the metadata of a new quorum of one from a backup, in an empty --data-dir.
 Stop what is left of the cluster first; what is not is fenced: the restored
 cluster is of a new generation, which the store remembers, so that nodes and
@@ -103,11 +100,13 @@ store until 'ponor metadata audit' has passed.`,
 	cmd.Flags().StringVar(&r.dataDir, "data-dir", "ponor-data", "data directory of the node, without metadata")
 	cmd.Flags().StringVar(&r.address, "controller-advertise", "127.0.0.1:9192", "controller address of the node, as other nodes will dial it")
 	cmd.Flags().Int32Var(&r.node, "node-id", 1, "id of the node")
-	_ = cmd.MarkFlagRequired("store")
 	return cmd
 }
 
 func (r *restoration) run(cmd *cobra.Command, file string) error {
+	if r.store == "" {
+		return usagef("--store is missing: say where the cluster's logs are, as the nodes' --store does")
+	}
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("read backup: %w", err)
@@ -175,7 +174,7 @@ func newMetadataAudit() *cobra.Command {
 	var v storeVerify
 	var accept bool
 	cmd := &cobra.Command{
-		Use: "audit STORE", Short: "Allow a restored cluster to delete objects again", Args: cobra.ExactArgs(1),
+		Use: "audit STORE", Short: "Allow a restored cluster to delete objects again", Args: takes(1, 1),
 		Long: `Reads the whole store, as 'ponor verify store' does, and compares it with the
 metadata of the running cluster. If everything that the metadata refers to is
 there and sound, and the store has nothing of earlier generations that the

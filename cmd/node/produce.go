@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -61,7 +62,7 @@ func newProduce() *cobra.Command {
 		Short: "Produce lines of standard input",
 		Example: `  echo hello | ponor produce greetings
   printf 'k1:v1\nk2:v2\n' | ponor produce greetings --key-separator :`,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: f.completeTopics,
+		Args: takes(1, 1), ValidArgsFunction: f.completeTopics,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts, err := pf.options()
 			if err != nil {
@@ -85,7 +86,10 @@ func newProduce() *cobra.Command {
 			defer cl.Close()
 			n, err := produceLines(cmd.Context(), cl, cmd.InOrStdin(), template, separator)
 			cmd.PrintErrf("produced %d records to %s\n", n, args[0])
-			return err
+			if err != nil {
+				return fmt.Errorf("produce to %s: %w", args[0], topicError(cmd.Context(), kadm.NewClient(cl), args[0], err, ""))
+			}
+			return nil
 		},
 	}
 	f.register(cmd)
@@ -140,7 +144,7 @@ func produceLines(ctx context.Context, cl *kgo.Client, in io.Reader, template kg
 	mu.Lock()
 	defer mu.Unlock()
 	if first != nil {
-		return acked, fmt.Errorf("produce to %s: %w", template.Topic, brokerError(first, ""))
+		return acked, first
 	}
 	return acked, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -11,18 +12,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"ponor/controller"
+	"ponor/rpc"
 )
 
 func newQuorum() *cobra.Command {
-	cmd := &cobra.Command{Use: "quorum", Short: "Look at the metadata quorum and change it", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newQuorumStatus(), newQuorumAdd(), newQuorumRemove(), newQuorumTransfer())
-	return cmd
+	return family("quorum", "Look at the metadata quorum and change it", newQuorumStatus(), newQuorumAdd(), newQuorumRemove(), newQuorumTransfer())
 }
 
-// quorumView is one node as 'quorum status' prints it. Nodes at an equal index
-// of one generation have equal hashes, or their metadata diverged.
+// quorumView is what 'quorum status' prints.
 type quorumView struct {
+	Cluster string `json:"cluster_id"`
+	// Leader is its node id, -1 for none.
+	Leader      int32            `json:"leader"`
+	Term        uint64           `json:"term"`
+	Controllers []controllerView `json:"controllers"`
+}
+
+// controllerView is one node. Nodes at an equal index of one generation have
+// equal hashes, or their metadata diverged.
+type controllerView struct {
 	Address    string        `json:"address"`
 	Error      string        `json:"error,omitempty"`
 	Node       int32         `json:"node"`
@@ -41,20 +49,27 @@ type sessionView struct {
 	Index    uint64 `json:"index"`
 }
 
+// statusPatience is how long one controller may take to answer.
+const statusPatience = 5 * time.Second
+
 func newQuorumStatus() *cobra.Command {
+	var f clientFlags
 	var addresses, format string
-	var timeout time.Duration
-	def := "127.0.0.1:9192"
-	if env := os.Getenv("PONOR_CONTROLLERS"); env != "" {
-		def = env
-	}
 	cmd := &cobra.Command{
-		Use: "status", Short: "State, index and state hash of each controller", Args: cobra.NoArgs,
-		Long: `State, index and state hash of each controller. Nodes at an equal index have equal
-hashes. Exits with 1 if a node does not answer or hashes differ.`,
+		Use: "status", Short: "Who leads, and state, index and state hash of each controller", Args: takes(0, 0),
+		Long: `Who leads, and state, index and state hash of each controller. Nodes at an equal
+index have equal hashes. A broker at --bootstrap says which controllers there are;
+when no broker can, because nobody leads, name them yourself: --controllers.
+Exits with 1 if a controller does not answer, none leads, or hashes differ.`,
+		Example: `  ponor quorum status
+  ponor quorum status --controllers 127.0.0.1:9192,127.0.0.1:9193,127.0.0.1:9194`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			views, err := quorumStatus(cmd.Context(), strings.Split(addresses, ","), timeout)
-			if rerr := render(cmd, format, views, func(p *printer) { printQuorum(p, views) }); rerr != nil {
+			list, err := f.controllers(cmd.Context(), addresses)
+			if err != nil {
+				return err
+			}
+			view, err := quorumStatus(cmd.Context(), list, min(f.timeout, statusPatience))
+			if rerr := render(cmd, format, view, func(p *printer) { printQuorum(p, view) }); rerr != nil {
 				return rerr
 			}
 			if err != nil && format == formatJSON {
@@ -63,49 +78,98 @@ hashes. Exits with 1 if a node does not answer or hashes differ.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&addresses, "controllers", def, "controller addresses, comma-separated [env: PONOR_CONTROLLERS]")
-	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "how long to wait for each")
+	f.register(cmd)
+	cmd.Flags().StringVar(&addresses, "controllers", os.Getenv("PONOR_CONTROLLERS"), "controller addresses to ask instead, comma-separated [env: PONOR_CONTROLLERS]")
 	formatFlag(cmd, &format)
 	return cmd
 }
 
-func quorumStatus(ctx context.Context, addresses []string, timeout time.Duration) ([]quorumView, error) {
-	views := make([]quorumView, 0, len(addresses))
-	hashes := make(map[uint64]quorumView)
-	var problem error
-	for _, a := range addresses {
-		ctx, cancel := context.WithTimeout(ctx, timeout)
-		s, err := controller.AskStatus(ctx, strings.TrimSpace(a))
-		cancel()
-		v := quorumView{Address: a, Node: int32(s.NodeID), Cluster: s.ClusterID, Generation: s.Generation, State: s.State,
-			Term: s.Term, Index: uint64(s.Index), Hash: hex.EncodeToString(s.Hash[:])}
-		if err != nil {
-			v = quorumView{Address: a, Error: err.Error(), Node: -1}
-			problem = fmt.Errorf("controller %s: %w", a, err)
+// controllers are the controller addresses given, or those of the cluster's
+// voters.
+func (f *clientFlags) controllers(ctx context.Context, given string) (list []string, err error) {
+	for a := range strings.SplitSeq(given, ",") {
+		if a = strings.TrimSpace(a); a != "" {
+			list = append(list, a)
 		}
-		for _, e := range s.Sessions {
-			v.Sessions = append(v.Sessions, sessionView{Broker: e.Incarnation.String(), SilentMs: e.Silent.Milliseconds(), Index: uint64(e.Index)})
-		}
-		if other, ok := hashes[v.Index]; err == nil && ok && other.Hash != v.Hash && other.Generation == v.Generation {
-			problem = fmt.Errorf("metadata diverged: at index %d node %d has hash %s and node %d has %s; stop both and restore one", v.Index, other.Node, other.Hash, v.Node, v.Hash)
-		} else if err == nil {
-			hashes[v.Index] = v
-		}
-		views = append(views, v)
 	}
-	return views, problem
+	if len(list) > 0 {
+		return list, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	err = f.withBroker(ctx, func(c *rpc.Client) error {
+		info, err := controller.AskQuorum(ctx, c)
+		if err != nil {
+			return fmt.Errorf("find the controllers: %w; if none leads, name them with --controllers", err)
+		}
+		for _, m := range info.Members {
+			if m.Member {
+				list = append(list, m.Address)
+			}
+		}
+		return nil
+	})
+	return list, err
 }
 
-func printQuorum(p *printer, views []quorumView) {
+func quorumStatus(ctx context.Context, addresses []string, timeout time.Duration) (quorumView, error) {
+	view := quorumView{Leader: -1}
+	hashes := make(map[uint64]controllerView)
+	var problem error
+	for _, a := range addresses {
+		v, err := controllerStatus(ctx, a, timeout)
+		view.Controllers = append(view.Controllers, v)
+		if err != nil {
+			problem = fmt.Errorf("controller %s: %w; is that node running?", a, err)
+			continue
+		}
+		view.Cluster = v.Cluster
+		if view.Term = max(view.Term, v.Term); v.State == "Leader" && v.Term == view.Term {
+			view.Leader = v.Node
+		}
+		if other, ok := hashes[v.Index]; ok && other.Hash != v.Hash && other.Generation == v.Generation {
+			problem = fmt.Errorf("metadata diverged: at index %d node %d has hash %s and node %d has %s; stop both and restore one", v.Index, other.Node, other.Hash, v.Node, v.Hash)
+		}
+		hashes[v.Index] = v
+	}
+	if view.Leader < 0 && problem == nil {
+		problem = errors.New("no controller leads: an election takes a second or two, ask again; else look at the controllers' logs")
+	}
+	return view, problem
+}
+
+// controllerStatus asks one controller; the view is complete also beside an
+// error.
+func controllerStatus(ctx context.Context, address string, timeout time.Duration) (controllerView, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	s, err := controller.AskStatus(ctx, address)
+	if err != nil {
+		return controllerView{Address: address, Error: err.Error(), Node: -1}, err
+	}
+	v := controllerView{Address: address, Node: int32(s.NodeID), Cluster: s.ClusterID, Generation: s.Generation, State: s.State,
+		Term: s.Term, Index: uint64(s.Index), Hash: hex.EncodeToString(s.Hash[:])}
+	for _, e := range s.Sessions {
+		v.Sessions = append(v.Sessions, sessionView{Broker: e.Incarnation.String(), SilentMs: e.Silent.Milliseconds(), Index: uint64(e.Index)})
+	}
+	return v, nil
+}
+
+func printQuorum(p *printer, view quorumView) {
+	if view.Leader >= 0 {
+		p.line("cluster %s, node %d leads in term %d", view.Cluster, view.Leader, view.Term)
+	} else {
+		p.line("cluster %s, nobody leads", orDash(view.Cluster))
+	}
 	p.row("CONTROLLER", "NODE", "STATE", "TERM", "INDEX", "STATE HASH")
-	for _, v := range views {
+	for _, v := range view.Controllers {
 		if v.Error != "" {
 			p.row(v.Address, "-", "no answer", "", "", "")
 			continue
 		}
 		p.row(v.Address, v.Node, v.State, v.Term, v.Index, v.Hash[:16])
 	}
-	for _, v := range views {
+	for _, v := range view.Controllers {
 		for i, s := range v.Sessions {
 			if i == 0 {
 				p.line("")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -34,9 +33,9 @@ func newQuorumTransfer() *cobra.Command {
 
 func newQuorumChange(use, short, long string, change controller.VoterChange, done string) *cobra.Command {
 	var f clientFlags
-	args := cobra.ExactArgs(1)
+	args := takes(1, 1)
 	if change == controller.TransferLeadership {
-		args = cobra.MaximumNArgs(1)
+		args = takes(0, 1)
 	}
 	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: args,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -94,7 +93,7 @@ func votersText(info controller.QuorumInfo) string {
 // withBroker runs fn with a connection to the first broker that takes one. Its
 // errors are final: they are the cluster's.
 func (f *clientFlags) withBroker(ctx context.Context, fn func(*rpc.Client) error) error {
-	err := errors.New("--bootstrap is empty")
+	err := errNoSeeds
 	for _, seed := range f.seeds() {
 		var c *rpc.Client
 		if c, err = rpc.Dial(ctx, new(net.Dialer).DialContext, seed, rpc.ClientConfig{ClientID: "ponor-cli"}); err != nil {
@@ -103,5 +102,8 @@ func (f *clientFlags) withBroker(ctx context.Context, fn func(*rpc.Client) error
 		defer func() { _ = c.Close() }()
 		return fn(c)
 	}
-	return fmt.Errorf("no broker answers at %s: %w", f.bootstrap, err)
+	if len(f.seeds()) == 0 {
+		return err
+	}
+	return f.silence(err)
 }

@@ -160,17 +160,23 @@ func setList(at func(*settings) *[]string) func(*settings, string) error {
 	}
 }
 
+// maxBytes bounds every size, so that sums of some cannot overflow.
+const maxBytes = 1 << 50
+
 // parseBytes reads a size such as 1048576, 64KiB, 256MiB or 2GiB.
 func parseBytes(v string) (int64, error) {
 	num, unit := v, int64(1)
-	for i, suffix := range []string{"KiB", "MiB", "GiB"} {
+	for i, suffix := range []string{"KiB", "MiB", "GiB", "TiB"} {
 		if s, ok := strings.CutSuffix(v, suffix); ok {
 			num, unit = strings.TrimSpace(s), int64(1)<<(10*(i+1))
 		}
 	}
 	n, err := strconv.ParseInt(num, 10, 64)
-	if err != nil || n <= 0 || n > (1<<62)/unit {
-		return 0, fmt.Errorf("%q is not a size such as 64MiB", v)
+	switch {
+	case errors.Is(err, strconv.ErrRange) && n > 0, err == nil && n > maxBytes/unit:
+		return 0, fmt.Errorf("%q is too large: at most %s", v, bytesText(maxBytes))
+	case err != nil || n <= 0:
+		return 0, fmt.Errorf("%q is not a size such as 64MiB: a whole number, alone or with KiB, MiB, GiB or TiB", v)
 	}
 	return n * unit, nil
 }

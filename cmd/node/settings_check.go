@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -60,13 +61,8 @@ func (s *settings) check() error {
 	if n := len(s.Join); n > 9 {
 		return wrongSetting("join", "it names %d controllers: the first voters are 1, 3 or 5 (more cost latency, even numbers add no safety)", n)
 	}
-	if _, _, err := net.SplitHostPort(s.Listen); err != nil {
-		return wrongSetting("listen", "address %q: write host:port", s.Listen)
-	}
-	for _, a := range s.Join {
-		if _, _, err := net.SplitHostPort(a); err != nil {
-			return wrongSetting("join", "address %q: write host:port", a)
-		}
+	if err := s.checkAddresses(); err != nil {
+		return err
 	}
 	if err := s.checkQuorum(); err != nil {
 		return err
@@ -91,6 +87,47 @@ func (s *settings) check() error {
 	}
 	if s.LogFormat != "auto" && s.LogFormat != "text" && s.LogFormat != "json" {
 		return wrongSetting("log-format", "%q: text, json or auto", s.LogFormat)
+	}
+	return nil
+}
+
+// checkAddresses refuses what is no host:port, and 0 for a port that others dial.
+func (s *settings) checkAddresses() error {
+	listen := [][2]string{{"listen", s.Listen}, {"metrics-listen", s.MetricsListen}, {"debug-listen", s.DebugListen}}
+	dial := [][2]string{{"advertise", s.Advertise}}
+	if s.controller() {
+		listen = append(listen, [2]string{"controller-listen", s.ControllerListen})
+		dial = append(dial, [2]string{"controller-advertise", s.ControllerAdvert})
+	}
+	for _, a := range s.Join {
+		dial = append(dial, [2]string{"join", a})
+	}
+	if s.Listen == "" {
+		return wrongSetting("listen", "it is empty: write host:port, such as 127.0.0.1:9092")
+	}
+	for i, a := range append(listen, dial...) {
+		if a[1] == "" {
+			continue
+		}
+		low := 0
+		if i >= len(listen) {
+			low = 1
+		}
+		if err := checkAddress(a[1], low); err != nil {
+			return wrongSetting(a[0], "%w", err)
+		}
+	}
+	return nil
+}
+
+// checkAddress says what is wrong with a host:port; low is the lowest port.
+func checkAddress(address string, low int) error {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("address %q: write host:port, such as 127.0.0.1:9092", address)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < low || n > 65535 {
+		return fmt.Errorf("address %q: the port is a number from %d to 65535", address, low)
 	}
 	return nil
 }

@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-
-	"ponor/internal/editdistance"
 )
 
 // fileValue is a setting's text in a YAML file and its line.
@@ -37,7 +36,7 @@ func readSettingsFile(name string) (map[string]fileValue, error) {
 	for i := 0; i+1 < len(top.Content); i += 2 {
 		k, v := top.Content[i], top.Content[i+1]
 		if !knownSetting(k.Value) {
-			return nil, usagef("%s:%d: unknown key %q (did you mean %q?)", name, k.Line, k.Value, nearestSetting(k.Value))
+			return nil, usagef("%s:%d: unknown key %q%s; 'ponor config print' lists all", name, k.Line, k.Value, meant(k.Value, settingKeys()))
 		}
 		if prev, ok := values[k.Value]; ok {
 			return nil, usagef("%s:%d: %s is set a second time, first in line %d", name, k.Line, k.Value, prev.line)
@@ -111,22 +110,12 @@ func plainText(v *yaml.Node) string {
 	return v.Value
 }
 
-func knownSetting(key string) bool {
-	for _, row := range settingsTable() {
-		if row.key == key {
-			return true
-		}
-	}
-	return false
-}
+func knownSetting(key string) bool { return slices.Contains(settingKeys(), key) }
 
-// nearestSetting is the setting with the smallest edit distance to key.
-func nearestSetting(key string) string {
-	best, bestDist := "", 1<<30
+// settingKeys are the names of all settings.
+func settingKeys() (keys []string) {
 	for _, row := range settingsTable() {
-		if d := editdistance.Of(key, row.key); d < bestDist {
-			best, bestDist = row.key, d
-		}
+		keys = append(keys, row.key)
 	}
-	return best
+	return keys
 }

@@ -57,7 +57,7 @@ func TestWrongSettingsSayWhatWhereAndWhatToDo(t *testing.T) {
 		args       []string
 		want       []string
 	}{
-		{"unknown key", "node-id: 1\nadvertize: x:1\n", nil, []string{":2:", `"advertize"`, `"advertise"`}},
+		{"unknown key", "node-id: 1\nadvertize: x:1\n", nil, []string{":2:", `"advertize"`, "did you mean advertise?"}},
 		{"key twice", "zone: a\nzone: b\n", nil, []string{":2:", "second time", "line 1"}},
 		{"not a mapping", "- a\n", nil, []string{":1:", "node-id: 1"}},
 		{"nested value", "zone: {a: b}\n", nil, []string{":1:", "zone"}},

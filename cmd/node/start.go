@@ -26,7 +26,7 @@ a cluster: give every controller the same list, and each node its own --node-id,
 --listen, --controller-listen and --data-dir, and all the same --store.
 
 SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
-		Args: cobra.NoArgs,
+		Args: takes(0, 0),
 	}
 	load := settingFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

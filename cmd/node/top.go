@@ -34,7 +34,7 @@ func newTop() *cobra.Command {
 	var every time.Duration
 	var once bool
 	cmd := &cobra.Command{
-		Use: "top", Short: "Watch what every broker does", Args: cobra.NoArgs,
+		Use: "top", Short: "Watch what every broker does", Args: takes(0, 0),
 		Long: `Watch what every broker does: partitions, traffic, latency of writes to the
 store, memory. It asks the brokers of the cluster at --bootstrap over their Kafka
 listeners, or the endpoints of --metrics. Rates are of the time between two looks.

@@ -14,10 +14,7 @@ import (
 )
 
 func newTopic() *cobra.Command {
-	cmd := &cobra.Command{Use: "topic", Short: "Create, list, describe, delete and move topics", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newTopicCreate(), newTopicList(), newTopicDescribe(), newTopicDelete(), newTopicMove())
-	return cmd
+	return family("topic", "Create, list, describe, delete and move topics", newTopicCreate(), newTopicList(), newTopicDescribe(), newTopicDelete(), newTopicMove())
 }
 
 func newTopicCreate() *cobra.Command {
@@ -31,7 +28,7 @@ func newTopicCreate() *cobra.Command {
 		Short: "Create topics",
 		Example: `  ponor topic create orders --partitions 12
   ponor topic create audit --config retention.ms=604800000 --config compression.type=zstd`,
-		Args: cobra.MinimumNArgs(1),
+		Args: takes(1, -1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			cfg := make(map[string]*string)
 			for _, kv := range configs {
@@ -76,7 +73,7 @@ func reportTopics(cmd *cobra.Command, res []kadm.CreateTopicResponse, ifAbsent b
 func newTopicDelete() *cobra.Command {
 	var f clientFlags
 	cmd := &cobra.Command{
-		Use: "delete NAME...", Short: "Delete topics and all their records", Args: cobra.MinimumNArgs(1),
+		Use: "delete NAME...", Short: "Delete topics and all their records", Args: takes(1, -1),
 		ValidArgsFunction: f.completeTopics,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
@@ -87,7 +84,7 @@ func newTopicDelete() *cobra.Command {
 				var errs []error
 				for _, r := range res.Sorted() {
 					if r.Err != nil {
-						errs = append(errs, fmt.Errorf("delete topic %s: %w", r.Topic, brokerError(r.Err, r.ErrMessage)))
+						errs = append(errs, fmt.Errorf("delete topic %s: %w", r.Topic, topicError(ctx, adm, r.Topic, r.Err, r.ErrMessage)))
 						continue
 					}
 					cmd.Printf("deleted %s\n", r.Topic)
@@ -98,6 +95,32 @@ func newTopicDelete() *cobra.Command {
 	}
 	f.register(cmd)
 	return cmd
+}
+
+// topicError is brokerError that says of a topic that is not there which are.
+func topicError(ctx context.Context, adm *kadm.Client, name string, err error, message string) error {
+	if !errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return brokerError(err, message)
+	}
+	hint := ""
+	if topics, e := adm.ListTopics(ctx); e == nil { // else without the hint
+		hint = meant(name, topics.Names())
+	}
+	return fmt.Errorf("there is no such topic%s; 'ponor topic list' shows which there are, 'ponor topic create %s' makes it (%w)", hint, name, err)
+}
+
+// topicsExist says which topic is not there.
+func topicsExist(ctx context.Context, adm *kadm.Client, names []string) error {
+	topics, err := adm.ListTopics(ctx, names...)
+	if err != nil {
+		return fmt.Errorf("look for topics: %w", err)
+	}
+	for _, t := range topics.Sorted() {
+		if t.Err != nil {
+			return fmt.Errorf("topic %s: %w", t.Topic, topicError(ctx, adm, t.Topic, t.Err, ""))
+		}
+	}
+	return nil
 }
 
 // topicView is one topic as 'topic list' and 'topic describe' print it.
@@ -139,7 +162,7 @@ func newTopicList() *cobra.Command {
 	var format string
 	var internal bool
 	cmd := &cobra.Command{
-		Use: "list", Short: "List topics", Args: cobra.NoArgs,
+		Use: "list", Short: "List topics", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
 				list := adm.ListTopics
@@ -177,7 +200,7 @@ func newTopicDescribe() *cobra.Command {
 	var f clientFlags
 	var format string
 	cmd := &cobra.Command{
-		Use: "describe NAME...", Short: "Show partitions, owners, offsets and changed configs", Args: cobra.MinimumNArgs(1),
+		Use: "describe NAME...", Short: "Show partitions, owners, offsets and changed configs", Args: takes(1, -1),
 		ValidArgsFunction: f.completeTopics,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
@@ -202,7 +225,7 @@ func describeTopics(ctx context.Context, adm *kadm.Client, names []string) ([]to
 	var errs []error
 	for _, t := range topics.Sorted() {
 		if t.Err != nil {
-			errs = append(errs, fmt.Errorf("describe topic %s: %w", t.Topic, brokerError(t.Err, "")))
+			errs = append(errs, fmt.Errorf("describe topic %s: %w", t.Topic, topicError(ctx, adm, t.Topic, t.Err, "")))
 		}
 	}
 	if len(errs) > 0 {

@@ -23,7 +23,7 @@ func newTopicMove() *cobra.Command {
 shared store; the new leader takes over after a pause of milliseconds. The broker
 becomes the preferred leader: the first of the replica list.`,
 		Example: "  ponor topic move orders/0 orders/3 --to 2",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    takes(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to < 0 {
 				return usagef("--to is missing: say to which node")
@@ -56,14 +56,14 @@ func movePartition(ctx context.Context, cmd *cobra.Command, adm *kadm.Client, ar
 		return fmt.Errorf("move %s: %w", arg, err)
 	}
 	if err := md.Topics[topic].Err; err != nil {
-		return fmt.Errorf("move %s: %w", arg, brokerError(err, ""))
+		return fmt.Errorf("move %s: %w", arg, topicError(ctx, adm, topic, err, ""))
 	}
 	p, ok := md.Topics[topic].Partitions[partition]
 	switch {
 	case !ok:
-		return fmt.Errorf("move %s: the topic has %d partitions", arg, len(md.Topics[topic].Partitions))
+		return fmt.Errorf("move %s: the topic has %s, 0 to %d", arg, count(len(md.Topics[topic].Partitions), "partition"), len(md.Topics[topic].Partitions)-1)
 	case !slices.ContainsFunc(md.Brokers, func(b kadm.BrokerDetail) bool { return b.NodeID == to }):
-		return fmt.Errorf("move %s: broker %d is not in the cluster", arg, to)
+		return fmt.Errorf("move %s: broker %d is not in the cluster, or is down; the brokers are %v", arg, to, md.Brokers.NodeIDs())
 	case p.Leader == to:
 		cmd.Printf("%s is led by broker %d already\n", arg, to)
 		return nil

@@ -20,10 +20,7 @@ import (
 )
 
 func newVerify() *cobra.Command {
-	cmd := &cobra.Command{Use: "verify", Short: "Prove that what a cluster rests on is sound", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newVerifyStore())
-	return cmd
+	return family("verify", "Prove that what a cluster rests on is sound", newVerifyStore())
 }
 
 // storeVerify are the flags of 'verify store'.
@@ -54,7 +51,7 @@ checked. Each problem is a line that says what, where, and what to do.`,
 		Example: `  ponor verify store dir:///srv/ponor/store --bootstrap broker-1:9092
   ponor verify store 's3://logs/cluster-1?region=eu-central-1' --parallel 64
   ponor verify store dir:///srv/ponor/store --metadata /var/lib/ponor-1,/var/lib/ponor-2,/var/lib/ponor-3`,
-		Args: cobra.ExactArgs(1),
+		Args: takes(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd, args[0]) },
 	}
 	v.register(cmd)

@@ -128,11 +128,13 @@ func (s *scale) raftIndex() (index uint64) {
 	if err != nil {
 		return 0
 	}
-	var views []struct {
-		Index uint64 `json:"index"`
+	var view struct {
+		Controllers []struct {
+			Index uint64 `json:"index"`
+		} `json:"controllers"`
 	}
-	_ = json.Unmarshal(out, &views) // none: 0
-	for _, v := range views {
+	_ = json.Unmarshal(out, &view) // none: 0
+	for _, v := range view.Controllers {
 		index = max(index, v.Index)
 	}
 	return index
