@@ -158,6 +158,7 @@ func (s *Set) handoverGroup(ctx context.Context, list []Handover) []HandedOver {
 	if len(parts) == 0 {
 		return out
 	}
+	s.forgetGiven()
 	ctx, cancel := context.WithTimeout(ctx, drainPatience)
 	defer cancel()
 	errs := s.cfg.Shared.(Flipper).Flip(ctx, streams, func() {
@@ -204,7 +205,46 @@ func (s *Set) movable(h Handover) (*Partition, error) {
 func (s *Set) drop(p *Partition) {
 	s.serving.mu.Lock()
 	defer s.serving.mu.Unlock()
-	if k := (key{p.id.TopicID, p.id.Partition}); s.serving.m[k] == p {
+	k := key{p.id.TopicID, p.id.Partition}
+	if s.serving.m[k] == p {
 		delete(s.serving.m, k)
+	}
+	s.serving.given[k] = given{next: p.epoch + 1, at: time.Now()}
+}
+
+// given is a partition that was handed over.
+type given struct {
+	next commitlog.Epoch // of its new owner
+	at   time.Time
+}
+
+// givenFor is how long requests for what was handed over are taken for late. A
+// client hears of the move within milliseconds.
+const givenFor = time.Second
+
+// justGave says whether a request for a partition is most likely one that was on
+// its way when this node handed the partition over. Its client waits for the
+// answer before it turns to the new owner, and the quorum, which could only
+// confirm it, is busy with what ends the move. Should the partition have come back
+// already, the client knows an owner of a later epoch than we tell it.
+func (s *Set) justGave(k key) bool {
+	s.serving.mu.RLock()
+	g, ok := s.serving.given[k]
+	s.serving.mu.RUnlock()
+	if !ok || time.Since(g.at) > givenFor {
+		return false
+	}
+	p, ok := s.cfg.Meta.Image().Partition(k.topic, k.number)
+	return ok && p.Epoch == g.next
+}
+
+// forgetGiven drops what was handed over long ago.
+func (s *Set) forgetGiven() {
+	s.serving.mu.Lock()
+	defer s.serving.mu.Unlock()
+	for k, g := range s.serving.given {
+		if time.Since(g.at) > givenFor {
+			delete(s.serving.given, k)
+		}
 	}
 }

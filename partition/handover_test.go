@@ -261,6 +261,36 @@ func TestAwaitCatchesUpWithTheQuorum(t *testing.T) {
 	})
 }
 
+// What comes late for a partition that was just handed over is answered from the
+// image: its client waits for that before it turns to the new owner. Anything
+// else that is not ours is asked about.
+func TestARequestThatComesLateForAMoveDoesNotAskTheQuorum(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, stop := newMovers(t, nil)
+		defer stop()
+		asked := func(i int) int64 {
+			before := m.barriers.Load()
+			if _, err := m.sets[i].Await(t.Context(), m.topic, 0); !errors.Is(err, partition.ErrNotLeader) {
+				t.Errorf("await at node %d: %v", i, err)
+			}
+			return m.barriers.Load() - before
+		}
+		if n := asked(1); n != 1 {
+			t.Errorf("before the move its target asked the quorum %d times, want once", n)
+		}
+		if h := <-m.move(0); h.Err != nil {
+			t.Fatal(h.Err)
+		}
+		if n := asked(0); n != 0 {
+			t.Errorf("after the move the old owner asked the quorum %d times, want never", n)
+		}
+		time.Sleep(2 * time.Second)
+		if n := asked(0); n != 1 {
+			t.Errorf("long after the move the old owner asked the quorum %d times, want once", n)
+		}
+	})
+}
+
 // lateMeta shows an image only when told or asked for a barrier.
 type lateMeta struct {
 	node

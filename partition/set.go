@@ -78,8 +78,9 @@ type Set struct {
 	barrier *BarrierProof // to catch up with the quorum
 
 	serving struct {
-		mu sync.RWMutex
-		m  map[key]*Partition
+		mu    sync.RWMutex
+		m     map[key]*Partition
+		given map[key]given // what was handed over lately
 	}
 	hosting struct {
 		mu      sync.Mutex
@@ -114,6 +115,7 @@ func NewSet(cfg SetConfig) *Set {
 	s := &Set{cfg: cfg, barrier: barrier, kick: make(chan struct{}, 1), reap: make(chan struct{}, 1)}
 	s.host = Host{Proof: cfg.Proof, Owns: s.owns, ProducerExpiration: cfg.ProducerExpiration, Closed: cfg.Closed, Metrics: cfg.Metrics, Logger: cfg.Logger}
 	s.serving.m = make(map[key]*Partition)
+	s.serving.given = make(map[key]given)
 	s.hosting.m = make(map[key]*hosted)
 	s.hosting.doomed = make(map[metadata.TopicID]*doomed)
 	s.hosting.passed = make(chan struct{})
@@ -144,7 +146,8 @@ func (s *Set) Get(topic metadata.TopicID, number int32) (*Partition, error) {
 
 // Await is Get for a request that may wait: if the partition is opening, up to
 // OpenWait. One that is not ours may have become so a moment ago, and whoever
-// sent the request has heard of it first, so the quorum is asked.
+// sent the request has heard of it first, so the quorum is asked; but not about
+// one that this node has just handed over.
 func (s *Set) Await(ctx context.Context, topic metadata.TopicID, number int32) (*Partition, error) {
 	p, err := s.Get(topic, number)
 	if err == nil {
@@ -160,7 +163,7 @@ func (s *Set) Await(ctx context.Context, topic metadata.TopicID, number int32) (
 			return p, nil
 		}
 		if change == nil {
-			if asked || !s.catchUp(ctx) {
+			if asked || s.justGave(k) || !s.catchUp(ctx) {
 				return nil, why
 			}
 			asked = true

@@ -28,6 +28,8 @@ type cluster struct {
 	incs    []metadata.Incarnation
 	seq     map[metadata.Incarnation]uint64
 	fail    error // of SubmitOwn
+
+	barriers atomic.Int64 // asked for
 }
 
 func newCluster(t testing.TB, brokers int) *cluster {
@@ -110,7 +112,10 @@ func (n node) Changed() <-chan struct{} {
 	return n.changed
 }
 
-func (n node) Barrier(context.Context) (*metadata.Image, error) { return n.Image(), nil }
+func (n node) Barrier(context.Context) (*metadata.Image, error) {
+	n.barriers.Add(1)
+	return n.Image(), nil
+}
 
 func (n node) SubmitOwn(_ context.Context, cmd *metadatapb.Command) (metadata.Result, error) {
 	n.mu.Lock()
