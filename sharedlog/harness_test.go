@@ -128,6 +128,22 @@ func (f *fixture) all(l commitlog.Log, from commitlog.Offset) []commitlog.Batch 
 	return out
 }
 
+// count is how many batches were read, and the last offset of them.
+func (f *fixture) count(r commitlog.Records) (last commitlog.Offset, batches int) {
+	f.Helper()
+	for _, p := range r.Bufs {
+		for len(p) > 0 {
+			b, rest, err := commitlog.SplitBatch(p)
+			if err != nil {
+				f.Fatal(err)
+			}
+			last, p = b.LastOffset(), rest
+			batches++
+		}
+	}
+	return last, batches
+}
+
 // holds wants exactly the appended batches from their first offset on, patched.
 func (f *fixture) holds(l commitlog.Log, want [][]byte) {
 	f.Helper()

@@ -104,6 +104,18 @@ func (c *cache) tryClaim(k cacheKey) bool {
 	return true
 }
 
+// lacks says whether nobody has the first page of a run, nor is about to.
+func (c *cache) lacks(object string, position int64) bool {
+	run := cacheKey{object: object, position: position, kind: cacheRun}
+	first := cacheKey{object: object, position: position, kind: cachePage}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loading[run] != nil || c.loading[first] != nil {
+		return false
+	}
+	return c.entries[run] == nil || c.entries[first] == nil
+}
+
 // finish ends a claim.
 func (c *cache) finish(k cacheKey, v any, size int64, err error) {
 	c.mu.Lock()

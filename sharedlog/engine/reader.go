@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sort"
+	"sync"
+	"sync/atomic"
 
 	"ponor/commitlog"
 	"ponor/sharedlog/objstore"
@@ -98,18 +100,32 @@ func (r *reader) retry(ctx context.Context, id commitlog.StreamID, read func() e
 }
 
 // fetch reads from extents; see handle.Fetch for what was checked already.
+// Several small runs are read side by side and given out in order.
 func (r *reader) fetch(ctx context.Context, h *handle, from, limit commitlog.Offset, opts commitlog.ReadOptions) (commitlog.Records, error) {
 	g := gather{from: from, limit: limit, room: opts.MaxBytes, minOne: opts.MinOne}
 	window, sequential := h.s.nextWindow(from, opts.MaxBytes, r.e.cfg.ReadAhead)
-	for range maxRunsPerFetch {
-		err := r.retry(ctx, h.s.id, func() error {
-			g.from = max(g.from, g.next) // what was gathered before an error stays
-			x, err := r.locate(ctx, h.s, g.from)
-			if err != nil {
+	var list []segment.Entry // what comes next
+	next := func() error {
+		g.from = max(g.from, g.next) // what was gathered before an error stays
+		if len(list) == 0 {
+			var err error
+			if list, err = r.entriesFrom(ctx, h.s, g.from, maxRunsPerFetch, int64(g.room)); err != nil {
 				return err
 			}
-			return r.readRun(ctx, h.s.id, x, &g, window)
-		})
+			if len(list) > 1 {
+				r.preload(ctx, h.s.id, list, g.from)
+			}
+		}
+		x := list[0]
+		list = list[1:]
+		err := r.readRun(ctx, h.s.id, x, &g, window)
+		if err != nil {
+			list = nil // a fresh image may say something else
+		}
+		return err
+	}
+	for range maxRunsPerFetch {
+		err := r.retry(ctx, h.s.id, next)
 		if err != nil && len(g.bufs) == 0 {
 			return commitlog.Records{}, err
 		}
@@ -128,8 +144,41 @@ func (r *reader) fetch(ctx context.Context, h *handle, from, limit commitlog.Off
 	return commitlog.NewRecords(g.bufs, nil), nil
 }
 
-// maxRunsPerFetch bounds how many small runs one fetch puts together.
-const maxRunsPerFetch = 16
+// maxRunsPerFetch bounds how many small runs one fetch puts together, and
+// maxRunsAhead how many are read ahead of a sequential reader: it shall never
+// wait for one read after the other where a slot has a record.
+const (
+	maxRunsPerFetch = 64
+	maxRunsAhead    = 2 * maxRunsPerFetch
+)
+
+// preload reads the runs of a list that begin at from or later and that nobody
+// has, several at a time: half of the cold reads, so that one backlog of small
+// slots does not keep others waiting. It ignores errors: whoever reads for real
+// meets them again.
+func (r *reader) preload(ctx context.Context, id commitlog.StreamID, list []segment.Entry, from commitlog.Offset) {
+	var todo atomic.Int64
+	load := func() {
+		for ctx.Err() == nil {
+			i := int(todo.Add(1)) - 1
+			if i >= len(list) {
+				return
+			}
+			e := &list[i]
+			if e.Base < from || !r.cache.lacks(e.Object, e.Position) {
+				continue
+			}
+			if x, err := r.run(ctx, id, *e); err == nil && len(x.pages) > 0 {
+				_, _ = r.page(ctx, x, 0, int(e.Length))
+			}
+		}
+	}
+	var wg sync.WaitGroup
+	for range min(len(list), max(cap(r.sem)/2, 1)) {
+		wg.Go(load)
+	}
+	wg.Wait()
+}
 
 // lost is why the handle does not serve any more, nil if it does.
 func (h *handle) lost() error {
@@ -168,15 +217,17 @@ func (r *reader) warmLater(s *streamState, next commitlog.Offset, window int) {
 
 // warm ignores errors: whoever reads for real meets them again.
 func (r *reader) warm(ctx context.Context, s *streamState, next commitlog.Offset, window int) {
-	e, err := r.locate(ctx, s, next)
+	list, err := r.entriesFrom(ctx, s, next, maxRunsAhead, int64(window))
 	if err != nil {
 		return
 	}
-	x, err := r.run(ctx, s.id, e)
+	x, err := r.run(ctx, s.id, list[0])
 	if err != nil || len(x.entry.Blocks) == 0 {
 		return
 	}
-	_, _ = r.page(ctx, x, x.pageOf(x.blockAt(next)), window)
+	if _, err := r.page(ctx, x, x.pageOf(x.blockAt(next)), window); err == nil {
+		r.preload(ctx, s.id, list[1:], next)
+	}
 }
 
 // warmLoop is a read-ahead worker.
@@ -191,19 +242,21 @@ func (r *reader) warmLoop(ctx context.Context) {
 	}
 }
 
-// locate finds the direct extent that contains offset o: in the image, or, for
-// what is not committed yet, in our WAL.
-func (r *reader) locate(ctx context.Context, s *streamState, o commitlog.Offset) (segment.Entry, error) {
+// entriesFrom lists direct extents in order, from the one that contains offset o
+// on: in the image, or, for what is not committed yet, in our WAL. It is one at
+// least, and more as long as they are no more than most with room bytes in all,
+// and a look at another index is not needed.
+func (r *reader) entriesFrom(ctx context.Context, s *streamState, o commitlog.Offset, most int, room int64) ([]segment.Entry, error) {
 	p, ok := r.e.cfg.Meta.Image().PartitionByStream(s.id)
 	if !ok {
-		return segment.Entry{}, fmt.Errorf("stream %d is gone from the metadata: %w", s.id, commitlog.ErrFenced)
+		return nil, fmt.Errorf("stream %d is gone from the metadata: %w", s.id, commitlog.ErrFenced)
 	}
 	if o < p.Start {
 		// Trimmed while it was read.
-		return segment.Entry{}, fmt.Errorf("read stream %d at %d, it starts at %d: %w", s.id, o, p.Start, commitlog.ErrOffsetOutOfRange)
+		return nil, fmt.Errorf("read stream %d at %d, it starts at %d: %w", s.id, o, p.Start, commitlog.ErrOffsetOutOfRange)
 	}
 	if o >= p.End {
-		return r.unpackedEntry(s, o)
+		return r.unpackedFrom(s, o, most, room)
 	}
 	list := make([]segment.Entry, len(p.Extents))
 	for i, x := range p.Extents {
@@ -212,34 +265,51 @@ func (r *reader) locate(ctx context.Context, s *streamState, o commitlog.Offset)
 	for range maxDepth {
 		i := sort.Search(len(list), func(i int) bool { return list[i].End > o })
 		if i == len(list) || list[i].Base > o {
-			return segment.Entry{}, fmt.Errorf("no extent of stream %d has offset %d below the committed end %d: %w", s.id, o, p.End, commitlog.ErrCorrupt)
+			return nil, fmt.Errorf("no extent of stream %d has offset %d below the committed end %d: %w", s.id, o, p.End, commitlog.ErrCorrupt)
 		}
 		if !list[i].Indirect {
-			return list[i], nil
+			n := 1
+			for room -= list[i].Length; i+n < len(list) && n < most && !list[i+n].Indirect; n++ {
+				if room -= list[i+n].Length; room < 0 {
+					break
+				}
+			}
+			return list[i : i+n], nil
 		}
 		sec, err := r.sectionOf(ctx, s.id, list[i].Extent)
 		if err != nil {
-			return segment.Entry{}, err
+			return nil, err
 		}
 		list = sec.Entries
 	}
-	return segment.Entry{}, fmt.Errorf("index of stream %d is nested deeper than %d: %w", s.id, maxDepth, commitlog.ErrCorrupt)
+	return nil, fmt.Errorf("index of stream %d is nested deeper than %d: %w", s.id, maxDepth, commitlog.ErrCorrupt)
 }
 
-// unpackedEntry describes the chunk of our own WAL that has offset o.
-func (r *reader) unpackedEntry(s *streamState, o commitlog.Offset) (segment.Entry, error) {
+// unpackedFrom is entriesFrom for chunks of our own WAL; it ends where slots are
+// in memory.
+func (r *reader) unpackedFrom(s *streamState, o commitlog.Offset, most int, room int64) ([]segment.Entry, error) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	i := s.pieceAt(o)
 	if i < 0 || o >= s.confirm {
-		s.mu.Unlock()
-		return segment.Entry{}, fmt.Errorf("stream %d has nothing at offset %d in its WAL: %w", s.id, o, commitlog.ErrCorrupt)
+		return nil, fmt.Errorf("stream %d has nothing at offset %d in its WAL: %w", s.id, o, commitlog.ErrCorrupt)
 	}
-	slot := s.pieces[i].slot
-	s.mu.Unlock()
-	for _, c := range chunksOf(slot.Index(), s.id) {
-		if c.Base <= o && o < c.End {
-			return segment.Entry{Extent: r.e.chunkExtent(r.e.cfg.Incarnation, slot.Seq(), &c)}, nil
+	var list []segment.Entry
+	for ; i < len(s.pieces) && len(list) < most; i++ {
+		p := &s.pieces[i]
+		if p.base >= s.confirm || len(list) > 0 && (room < p.bytes || p.slot.Cached()) {
+			break
+		}
+		for _, c := range chunksOf(p.slot.Index(), s.id) {
+			if c.Base <= o && o < c.End {
+				list = append(list, segment.Entry{Extent: r.e.chunkExtent(r.e.cfg.Incarnation, p.slot.Seq(), &c)})
+				room -= c.Len
+				o = c.End
+			}
+		}
+		if len(list) == 0 {
+			return nil, fmt.Errorf("slot %d has no chunk of stream %d at %d: %w", p.slot.Seq(), s.id, o, commitlog.ErrCorrupt)
 		}
 	}
-	return segment.Entry{}, fmt.Errorf("slot %d has no chunk of stream %d at %d: %w", slot.Seq(), s.id, o, commitlog.ErrCorrupt)
+	return list, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"ponor/commitlog"
 	"ponor/metadata"
@@ -228,22 +229,23 @@ type sourceObjects struct {
 	e      *Engine
 	jobs   []*rewrite
 	loaded bool
+	mu     sync.Mutex // of chunks, while load runs
 	chunks map[cacheKey][]byte
 }
 
 // Neighbours in an object are read together if no more than readGap bytes lie
-// between them that nobody wants, up to readPiece bytes at a time.
+// between them that nobody wants, up to readPiece bytes at a time; readSide such
+// pieces are read side by side.
 const (
 	readGap   = 256 << 10
 	readPiece = 16 << 20
+	readSide  = 4
 )
 
 // body returns the verified, patched bytes of a direct extent.
 func (s *sourceObjects) body(ctx context.Context, x *segment.Entry) ([]byte, error) {
 	if !s.loaded {
-		if err := s.load(ctx); err != nil {
-			return nil, err
-		}
+		s.load(ctx)
 		s.loaded = true
 	}
 	k := cacheKey{object: x.Object, position: x.Position}
@@ -258,8 +260,10 @@ func (s *sourceObjects) body(ctx context.Context, x *segment.Entry) ([]byte, err
 	return body, nil
 }
 
-// load reads what has neighbours, a piece of an object at a time.
-func (s *sourceObjects) load(ctx context.Context) error {
+// load reads what has neighbours or is small, a piece of an object at a time. It
+// ignores errors: body tries again what is not there, so that a damaged object
+// stops only those who need it.
+func (s *sourceObjects) load(ctx context.Context) {
 	lists := make(map[string][]*segment.Entry)
 	var order []string
 	var total int64
@@ -275,8 +279,9 @@ func (s *sourceObjects) load(ctx context.Context) error {
 	}
 	s.chunks = make(map[cacheKey][]byte)
 	if total > 2*s.e.cfg.ObjectBytes {
-		return nil // a job of its own, larger than memory allows: chunk by chunk
+		return // a job of its own, larger than memory allows: chunk by chunk
 	}
+	var pieces [][]*segment.Entry
 	for _, object := range order {
 		list := lists[object]
 		slices.SortFunc(list, func(a, b *segment.Entry) int { return cmp.Compare(a.Position, b.Position) })
@@ -285,15 +290,21 @@ func (s *sourceObjects) load(ctx context.Context) error {
 			for n < len(list) && list[n].Position-end(list[n-1]) <= readGap && end(list[n])-list[0].Position <= readPiece {
 				n++
 			}
-			if n > 1 { // body reads what is alone when its turn comes
-				if err := s.piece(ctx, list[:n]); err != nil {
-					return err
-				}
+			if n > 1 || list[0].Length <= readGap { // body reads what is large and alone when its turn comes
+				pieces = append(pieces, list[:n])
 			}
 			list = list[n:]
 		}
 	}
-	return nil
+	var wg sync.WaitGroup
+	for side := range readSide {
+		wg.Go(func() {
+			for i := side; i < len(pieces); i += readSide {
+				_ = s.piece(ctx, pieces[i])
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // end is the position in its object behind a direct extent.
@@ -315,7 +326,9 @@ func (s *sourceObjects) piece(ctx context.Context, list []*segment.Entry) error 
 		if _, err := segment.ScanRun(x.Extent, body); err != nil {
 			return &badObject{object, x.Position, err}
 		}
+		s.mu.Lock()
 		s.chunks[cacheKey{object: object, position: x.Position}] = body
+		s.mu.Unlock()
 	}
 	return nil
 }
