@@ -73,6 +73,7 @@ func (c *client) callOnce(ctx context.Context, on lane, key int16, q proto.Messa
 
 func (c *client) try(ctx context.Context, on lane, key int16, q proto.Message, resp response, again bool) error {
 	backoff := minBackoff
+	began := time.Now()
 	var last error
 	for {
 		role := c.node.role.changed()
@@ -80,7 +81,7 @@ func (c *client) try(ctx context.Context, on lane, key int16, q proto.Message, r
 		sent, err := c.attempt(ctx, address, on, key, q, resp)
 		if err == nil {
 			var retry bool
-			if retry, sent, err = c.judge(resp.GetOutcome()); !retry {
+			if retry, sent, err = c.judge(address, resp.GetOutcome()); !retry {
 				return err
 			}
 		} else {
@@ -90,6 +91,9 @@ func (c *client) try(ctx context.Context, on lane, key int16, q proto.Message, r
 			return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 		}
 		last = err
+		if time.Since(began) > c.node.cfg.SessionTimeout {
+			c.node.warn.log("the controller cannot be reached, trying on", "err", err)
+		}
 		if ctx.Err() == nil && c.hurry(resp.GetOutcome(), err, backoff) {
 			backoff = min(2*backoff, maxBackoff)
 			continue
@@ -110,11 +114,12 @@ func (c *client) hurry(o *controllerpb.Outcome, err error, backoff time.Duration
 	return err != nil && backoff == minBackoff && o.GetCode() == controllerpb.Code_NOT_CONTROLLER && o.GetLeaderAddress() != ""
 }
 
-// judge decides by the outcome whether to retry. sent: it may have been done.
-func (c *client) judge(o *controllerpb.Outcome) (retry, sent bool, err error) {
+// judge decides by the outcome of a call to the node at address whether to
+// retry. sent: it may have been done.
+func (c *client) judge(address string, o *controllerpb.Outcome) (retry, sent bool, err error) {
 	switch o.GetCode() {
 	case controllerpb.Code_NOT_CONTROLLER:
-		c.learn(o.GetLeaderAddress())
+		c.redirect(address, o.GetLeaderAddress())
 		return true, false, fmt.Errorf("not the leader: %s", o.GetMessage())
 	case controllerpb.Code_UNAVAILABLE:
 		return true, false, errors.New(o.GetMessage())
@@ -141,10 +146,20 @@ func (c *client) target() string {
 	return seeds[c.mu.turn%len(seeds)]
 }
 
-func (c *client) learn(address string) {
+// redirect notes whom a node that does not lead takes for the leader, empty if
+// it knows none. That says nothing against a leader that another one named:
+// calls that go on at the same time would take from each other what they know.
+// And this node knows of itself whether it leads: a memory of others that it did
+// would come back to it forever.
+func (c *client) redirect(from, to string) {
+	if c.node.isSelf(to) {
+		to = ""
+	}
 	c.mu.Lock()
-	c.mu.leader = address
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if c.mu.leader == "" || c.mu.leader == from {
+		c.mu.leader = to
+	}
 }
 
 // confirm notes a node that has answered as the leader. Calls that wait for

@@ -89,7 +89,7 @@ func (n *Node) followOnce(ctx context.Context) error {
 		n.fail(err)
 		return err
 	}
-	_, _, err := n.client.judge(resp.Outcome)
+	_, _, err := n.client.judge(address, resp.Outcome)
 	return err
 }
 

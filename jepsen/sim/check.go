@@ -49,6 +49,7 @@ const maxPerRule = 5
 //	unserved    a partition whose owner lived took and gave records while there
 //	            was no metadata quorum
 //	noted       somebody saw it directly
+//	alarm       no node logs an error, but that it was fenced (not by Check)
 func Check(h *History) []Violation {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -305,9 +305,25 @@ func (r *run) report() *Report {
 	maps.Copy(rep.Effects, r.n.mu.effects)
 	for _, n := range r.c.nodes {
 		rep.Logs[n.name] = n.log.String()
+		for _, line := range alarms(rep.Logs[n.name]) {
+			rep.Violations = append(rep.Violations, Violation{Rule: "alarm", Text: n.name + ": " + line})
+		}
 	}
 	rep.Invalid = rep.invalid(len(r.n.mu.missed))
 	return rep
+}
+
+// alarms are a node's lines of level error, a few of them. No fault of ours is a
+// reason for one, but for those that say that others took over.
+func alarms(log string) (list []string) {
+	for line := range strings.Lines(log) {
+		switch {
+		case !strings.Contains(line, "level=ERROR"), strings.Contains(line, " is fenced"), strings.Contains(line, "msg=raft "):
+		case len(list) < maxPerRule:
+			list = append(list, strings.TrimSpace(line))
+		}
+	}
+	return list
 }
 
 // effects are what a fault must have done to somebody to have happened at all.

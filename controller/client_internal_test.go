@@ -1,0 +1,26 @@
+package controller
+
+import "testing"
+
+// What a node says that does not lead takes nothing from what another one said,
+// and cannot make a node take itself for the leader.
+func TestRedirect(t *testing.T) {
+	const self = "n3:9093"
+	c := newClient(&Node{cfg: Config{Voter: true, AdvertiseController: self}})
+	for _, step := range []struct{ from, to, want string }{
+		{"n1:9093", "n4:9093", "n4:9093"},
+		{"n2:9093", "", "n4:9093"},        // it knows of no leader
+		{self, "", "n4:9093"},             // nor do we, of our own
+		{"n2:9093", "n1:9093", "n4:9093"}, // an older one
+		{"n4:9093", "n1:9093", "n1:9093"}, // it is deposed
+		{"n1:9093", self, ""},             // we led once
+		{"n2:9093", self, ""},
+		{"n1:9093", "n4:9093", "n4:9093"},
+		{"n4:9093", "", ""},
+	} {
+		c.redirect(step.from, step.to)
+		if got := c.known(); got != step.want {
+			t.Errorf("%s names %q, the leader is taken to be %q, want %q", step.from, step.to, got, step.want)
+		}
+	}
+}
