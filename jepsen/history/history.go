@@ -31,6 +31,9 @@ type Header struct {
 	Retained   []Key `json:"retained,omitempty"` // with a retention that may expire records in the run
 	Idempotent bool  `json:"idempotent"`         // all producers are
 	Group      bool  `json:"group,omitempty"`    // consumers subscribe
+	AutoCommit bool  `json:"auto_commit,omitempty"`
+	// Floor is how many records must be acknowledged for the run to count, 0: 100.
+	Floor int64 `json:"floor,omitempty"`
 	// Settings are what else one needs to repeat the run.
 	Settings map[string]string `json:"settings,omitempty"`
 }
@@ -117,6 +120,7 @@ type Value int64
 // one batch.
 type Sent struct {
 	Key    Key   `json:"k"`
+	ID     int32 `json:"id,omitempty"` // number of the record's own key in a compacted topic; 0: unique
 	Value  Value `json:"v"`
 	Offset int64 `json:"o"` // -1: not known
 }
