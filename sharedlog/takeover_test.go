@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -126,6 +127,41 @@ func TestMetadataFences(t *testing.T) {
 	l2, err := a.Open(f.ctx(), p.ID(), p.Epoch, commitlog.Options{})
 	if !errors.Is(err, commitlog.ErrFenced) {
 		t.Errorf("open gives %v, %v, want ErrFenced", l2, err)
+	}
+}
+
+// settles counts what is settled.
+type settles struct {
+	objstore.Bucket
+	keys atomic.Int64
+}
+
+func (s *settles) Settle(ctx context.Context, prefix string) error {
+	n := 0
+	if err := s.List(ctx, prefix, "", func(objstore.Info) error { n++; return nil }); err != nil {
+		return err
+	}
+	s.keys.Add(int64(n))
+	return s.Bucket.Settle(ctx, prefix)
+}
+
+// A takeover makes sure of the last slots only, and once: all others have a later
+// one that says they are durable.
+func TestATakeoverSettlesTheLastSlotsOnly(t *testing.T) {
+	f := newFixture(t)
+	a := f.start(1, lazy)
+	count := &settles{Bucket: f.b}
+	b := sharedlogtest.Start(f, f.c, count, 2, lazy)
+	p := f.topic(1, a)[0]
+	l := f.open(a, p)
+	for range 40 { // a slot each, one after the other
+		f.fill(l, 1, 100)
+	}
+	if err := f.c.Takeover(f.ctx(), a.Incarnation, b); err != nil {
+		t.Fatal(err)
+	}
+	if n := count.keys.Load(); n != 1 {
+		t.Errorf("%d of 40 slots were settled, want the last one", n)
 	}
 }
 

@@ -35,10 +35,6 @@ func (e *Engine) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, 
 	if err != nil {
 		return nil, fmt.Errorf("seal WAL of %s: %w", w.Incarnation, err)
 	}
-	// Dir stores: a sealer may count a slot that only the page cache has.
-	if err := e.bucket(objstore.ReasonRecovery).Settle(ctx, wal.SlotPrefix(pre, w.Incarnation)); err != nil {
-		return nil, fmt.Errorf("settle WAL of %s: %w", w.Incarnation, storeError(err))
-	}
 	sections, err := e.recovery(w.Incarnation, sealed.Slots)
 	if err != nil {
 		return nil, fmt.Errorf("index WAL of %s: %w", w.Incarnation, err)

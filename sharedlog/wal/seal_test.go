@@ -339,29 +339,58 @@ type lagging struct{ objstore.Bucket }
 
 func (lagging) List(context.Context, string, string, func(objstore.Info) error) error { return nil }
 
-// settling notes whether Settle came after the fence.
+// settling notes what was settled after the fence came.
 type settling struct {
 	objstore.Bucket
+	fence   string
 	mu      sync.Mutex
-	settled bool
+	settled []string
 }
 
 func (s *settling) Settle(ctx context.Context, p string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, err := s.Bucket.Head(ctx, wal.SlotKey(prefix, inc, 5))
-	s.settled = err == nil && p == wal.SlotPrefix(prefix, inc)
+	if _, err := s.Bucket.Head(ctx, s.fence); err == nil {
+		s.settled = append(s.settled, p)
+	}
 	return s.Bucket.Settle(ctx, p)
 }
 
+// What the writer said to be durable is taken at its word; of the rest, which is
+// a window at most, the sealer makes sure. Without any word it settles all.
 func TestSealSettlesBeforeItReturns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, _ := written(t, 5, nil)
-		s := &settling{Bucket: r.mem}
-		if _, err := wal.Seal(t.Context(), sealConfig(s)); err != nil || !s.settled {
-			t.Errorf("seal: %v, settled after the fence: %t", err, s.settled)
+	slots := func(seqs ...uint64) (keys []string) {
+		for _, seq := range seqs {
+			keys = append(keys, wal.SlotKey(prefix, inc, seq))
 		}
-	})
+		return keys
+	}
+	for name, c := range map[string]struct {
+		durableBelow []uint64 // of each slot
+		trim         uint64
+		want         []string
+	}{
+		"the last two":  {[]uint64{0, 0, 1, 3, 3}, 0, slots(3, 4)},
+		"from the trim": {[]uint64{0, 0, 0, 1, 1}, 3, slots(3, 4)},
+		"a window":      {[]uint64{0, 0, 0}, 0, slots(0, 1, 2)},
+		"nobody knows":  {[]uint64{0, 0, 0, 0, 0}, 0, []string{wal.SlotPrefix(prefix, inc)}},
+		"an empty one":  {nil, 0, nil},
+		"many":          {[]uint64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 16}, 0, slots(16, 17)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := mem.New()
+			for seq, below := range c.durableBelow {
+				h := wal.Header{Window: 3, ClusterID: cluster, Generation: 1, Incarnation: inc, Author: inc, Seq: uint64(seq), DurableBelow: below}
+				putObject(t, store, wal.SlotKey(prefix, inc, uint64(seq)), wal.EncodeEmptySlot(h))
+			}
+			s := &settling{Bucket: store, fence: wal.SlotKey(prefix, inc, uint64(len(c.durableBelow)))}
+			cfg := sealConfig(s)
+			cfg.Trim, cfg.MaxInflight = c.trim, 3
+			if _, err := wal.Seal(t.Context(), cfg); err != nil || !slices.Equal(s.settled, c.want) {
+				t.Errorf("%s: %v, settled after the fence: %q, want %q", name, err, s.settled, c.want)
+			}
+		})
+	}
 }
 
 // racing puts data of a fast writer into a slot just before a fence would.
