@@ -141,12 +141,13 @@ func (l *leadership) run() {
 	defer l.end()
 	l.dialAll()
 	l.spawn(func() { l.quorum.run(l.ctx) })
-	tick := time.NewTicker(l.cfg.HeartbeatInterval)
+	tick := time.NewTimer(l.cfg.HeartbeatInterval)
 	defer tick.Stop()
 	last := time.Now()
 	for {
 		changed := l.images.changed()
 		l.reconcile(&last)
+		tick.Reset(l.sessions.nextEnd(l.images.image(), time.Now(), l.cfg))
 		select {
 		case <-changed:
 		case <-tick.C:

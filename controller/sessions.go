@@ -199,6 +199,25 @@ func (s *sessions) expired(img *metadata.Image, now time.Time, cfg Config, cauti
 	return out
 }
 
+// nextEnd is how long until the first session ends if nothing is heard of its
+// broker, HeartbeatInterval at most: what is silent is fenced then, not at some
+// tick after.
+func (s *sessions) nextEnd(img *metadata.Image, now time.Time, cfg Config) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := cfg.HeartbeatInterval
+	for b := range img.Brokers() {
+		if b.Fenced {
+			continue
+		}
+		// One that has ended and is not fenced is tried again at ticks.
+		if left := cfg.SessionTimeout - now.Sub(s.ensureLocked(b.Incarnation, now).last); left >= 0 {
+			next = min(next, left+time.Nanosecond)
+		}
+	}
+	return next
+}
+
 // list is a copy for status.
 func (s *sessions) list() []session {
 	s.mu.Lock()

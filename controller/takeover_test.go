@@ -183,6 +183,31 @@ func TestSilentBrokerIsFencedAfterItsSessionAndRegistersAnew(t *testing.T) {
 
 // The next leader has heard of the last one's process by Raft, so that the session
 // of one that hangs need not begin with the election.
+// A silent broker is fenced when its session ends, not at a tick after that.
+func TestSilentBrokerIsFencedWhenItsSessionEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const session, heartbeat = 20 * time.Second, 7 * time.Second
+		c := newCluster(t)
+		c.tune = func(cfg *controller.Config) { cfg.SessionTimeout, cfg.HeartbeatInterval = session, heartbeat }
+		_, incs := serving(c, 4)
+		for range 5 { // whenever its last heartbeat was
+			time.Sleep(heartbeat/3 + session)
+			silent := c.nodes[4]
+			heard := time.Now()
+			silent.AskMoves() // sends a heartbeat
+			synctest.Wait()
+			resume := c.net.stall(silent.name)
+			eventually(t, "fence", func() bool { return state(c.nodes[1], incs[4]) != metadata.Active })
+			if took := time.Since(heard); took < session || took > session+100*time.Millisecond {
+				t.Errorf("fenced %v after its last heartbeat, in a session of %v", took, session)
+			}
+			resume()
+			eventually(t, "the fence is known", func() bool { return silent.Incarnation() != incs[4] })
+			incs[4] = c.broker(silent)
+		}
+	})
+}
+
 func TestSilentLeaderIsFencedAfterItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const session = 20 * time.Second
