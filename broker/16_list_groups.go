@@ -9,6 +9,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -19,16 +20,16 @@ import (
 
 func (b *Broker) listGroups(ctx context.Context, c call, req *kmsg.ListGroupsRequest) kmsg.Response {
 	resp := answer[*kmsg.ListGroupsResponse](req)
-	resp.Groups = []kmsg.ListGroupsResponseGroup{}
 	groups, err := b.groups()
 	if err == nil {
-		err = groups.All(ctx, c.Received, func(m *group.Machine, _ time.Time) []coordinator.Record {
-			resp.Groups = append(resp.Groups, m.ListGroups(req.StatesFilter, req.TypesFilter)...)
-			return nil
+		var lists [][]kmsg.ListGroupsResponseGroup
+		lists, err = coordinator.All(ctx, groups, c.Received, func(m *group.Machine, _ time.Time) ([]kmsg.ListGroupsResponseGroup, []coordinator.Record) {
+			return m.ListGroups(req.StatesFilter, req.TypesFilter), nil
 		})
+		resp.Groups = slices.Concat(lists...)
 	}
-	if err != nil {
-		resp.ErrorCode, resp.Groups = codeOf(err), []kmsg.ListGroupsResponseGroup{}
+	if resp.ErrorCode = codeOf(err); resp.Groups == nil {
+		resp.Groups = []kmsg.ListGroupsResponseGroup{}
 	}
 	return resp
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,11 @@ const (
 	loadRetry = 100 * time.Millisecond
 )
 
-var errNotStable = errors.New("not durable yet")
+var (
+	errNotStable = errors.New("not durable yet")
+	// errSense: the records are whole, and mean nothing.
+	errSense = errors.New("log makes no sense")
+)
 
 // load replays the log into the machine and opens the shard for calls.
 func (sh *shard[M]) load() error {
@@ -44,13 +49,24 @@ func (sh *shard[M]) load() error {
 			return fmt.Errorf("load: %w", sh.ctx.Err())
 		case errors.Is(err, errNotStable):
 			sh.pause(retryAppend)
-		case errors.Is(err, commitlog.ErrUnavailable), errors.Is(err, partition.ErrNotLeader) && !errors.Is(err, commitlog.ErrFenced):
-			// As long as the partition is not closed it is ours, as far as we know.
-			sh.owner.cfg.Logger.Warn("coordinator does not load, it will be tried again", "partition", sh.part.ID().String(), "offset", from, "err", err)
-			sh.pause(loadRetry)
-		default:
-			sh.owner.cfg.Logger.Error("coordinator does not load", "partition", sh.part.ID().String(), "offset", from, "err", err)
+		case errors.Is(err, errSense), errors.Is(err, commitlog.ErrCorrupt):
+			sh.owner.cfg.Logger.Error("coordinator does not load", "partition", sh.part.ID().String(), "offset", int64(from), "err", err)
 			return err
+		case errors.Is(err, commitlog.ErrOffsetOutOfRange):
+			// The log was cut by who had this partition before. What was deleted in the
+			// part that is gone we do not know.
+			sh.mu.Lock()
+			if sh.lost == nil {
+				sh.machine = sh.owner.cfg.New(sh.part.ID().Partition)
+			}
+			sh.mu.Unlock()
+			sh.pause(retryAppend)
+			from = sh.part.Start()
+			first = from
+		default:
+			// As long as the partition is not closed it is ours, as far as we know.
+			sh.owner.cfg.Logger.Warn("coordinator does not load, it will be tried again", "partition", sh.part.ID().String(), "offset", int64(from), "err", err)
+			sh.pause(loadRetry)
 		}
 	}
 	sh.mu.Lock()
@@ -58,14 +74,16 @@ func (sh *shard[M]) load() error {
 	if sh.lost != nil {
 		return sh.lost
 	}
-	sh.machine.Loaded(time.Now())
-	sh.compact.loaded(sh.part.Bytes(), sh.owner.cfg.CompactBytes)
-	close(sh.loaded)
-	sh.owner.cfg.Metrics.loaded.Inc()
-	took := time.Since(begun)
-	sh.owner.cfg.Metrics.loads.Observe(took)
-	sh.owner.cfg.Logger.Debug("coordinator loaded", "partition", sh.part.ID().String(), "records", int64(end-first), "took", took)
-	return nil
+	return sh.safely(func() error {
+		sh.machine.Loaded(time.Now())
+		sh.compact.loaded(sh.part.Bytes(), sh.owner.cfg.CompactBytes)
+		close(sh.loaded)
+		sh.owner.cfg.Metrics.loaded.Inc()
+		took := time.Since(begun)
+		sh.owner.cfg.Metrics.loads.Observe(took)
+		sh.owner.cfg.Logger.Debug("coordinator loaded", "partition", sh.part.ID().String(), "records", int64(end-first), "took", took)
+		return nil
+	})
 }
 
 // pause waits, less long if the shard is lost.
@@ -172,13 +190,18 @@ func (sh *shard[M]) replayMany(from, end, step commitlog.Offset) (commitlog.Offs
 }
 
 // replayRecords replays what is at from or later and returns the next offset.
-func (sh *shard[M]) replayRecords(records commitlog.Records, from commitlog.Offset) (commitlog.Offset, error) {
+func (sh *shard[M]) replayRecords(records commitlog.Records, from commitlog.Offset) (next commitlog.Offset, err error) {
 	sh.mu.Lock() // against lose, which drops the machine
 	defer sh.mu.Unlock()
 	if sh.lost != nil {
 		return from, sh.lost
 	}
-	next := from
+	next = from
+	defer func() {
+		if why := recover(); why != nil {
+			err = fmt.Errorf("replay %s at %d: %w: panic: %v\n%s", sh.part.ID(), next, errSense, why, debug.Stack())
+		}
+	}()
 	for _, buf := range records.Bufs {
 		for len(buf) > 0 {
 			batch, rest, err := commitlog.SplitBatch(buf)
@@ -186,7 +209,7 @@ func (sh *shard[M]) replayRecords(records commitlog.Records, from commitlog.Offs
 				err = sh.replayBatch(batch, next)
 			}
 			if err != nil {
-				return next, fmt.Errorf("replay %s at %d: %w", sh.part.ID(), next, err)
+				return next, fmt.Errorf("replay %s at %d: %w: %w", sh.part.ID(), next, errSense, err)
 			}
 			next, buf = max(next, batch.LastOffset()+1), rest
 		}

@@ -28,6 +28,9 @@ type Machine interface {
 	Next() time.Time
 	// Tick does what time asks for, and may reply to earlier calls.
 	Tick(now time.Time) []Record
+	// Delay says that for so long nobody could be answered: what members have to do
+	// in time they may do that much later. Tick was not called meanwhile.
+	Delay(d time.Duration)
 	// Live yields every live record until yield says false: replayed in any order
 	// into an empty machine they make this one.
 	Live(yield func(Record) bool)

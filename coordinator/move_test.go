@@ -235,7 +235,7 @@ func TestMovesAndDeathsUnderLoad(t *testing.T) {
 	want := l.last
 	err := c.retry(t.Context(), func(m *machine) []coordinator.Record {
 		for w, least := range want {
-			if n, _ := strconv.Atoi(m.values[fmt.Sprint("w", w)]); n < least || n > least+1 {
+			if n, _ := strconv.Atoi(m.values[fmt.Sprint("w", w)]); n < least {
 				t.Errorf("worker %d: %d, and %d was acknowledged", w, n, least)
 			}
 		}

@@ -26,6 +26,8 @@ type machine struct {
 	waits  map[string][]func(string)
 	ends   map[string]time.Time
 	loaded bool
+	// replays is called before every Replay, if set.
+	replays func()
 }
 
 func newMachine(int32) *machine {
@@ -33,11 +35,16 @@ func newMachine(int32) *machine {
 }
 
 func (m *machine) Replay(r coordinator.Record, _, _ int64) error {
+	if m.replays != nil {
+		m.replays()
+	}
 	switch {
 	case m.loaded:
 		return errors.New("replay after Loaded")
 	case string(r.Key) == "poison":
 		return errors.New("poison")
+	case string(r.Key) == "panic":
+		panic("replay")
 	case r.Value == nil:
 		delete(m.values, string(r.Key))
 	default:
@@ -65,6 +72,12 @@ func (m *machine) Tick(now time.Time) (out []coordinator.Record) {
 		}
 	}
 	return out
+}
+
+func (m *machine) Delay(d time.Duration) {
+	for k, at := range m.ends {
+		m.ends[k] = at.Add(d)
+	}
 }
 
 func (m *machine) Live(yield func(coordinator.Record) bool) {
@@ -150,7 +163,7 @@ func (r *rig) open() {
 	r.mu.Unlock()
 	p, err := partition.Open(r.t.Context(), partition.Config{ID: r.id, Epoch: epoch, Store: r.store,
 		Settings: func() metadata.TopicSettings { return r.img.TopicSettings(topicName) },
-		Host:     &partition.Host{Proof: r, Closed: r.shards.Closed}})
+		Host:     &partition.Host{Proof: r, Closed: r.shards.Closed, Owns: r.owns}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -158,6 +171,13 @@ func (r *rig) open() {
 	r.mu.Lock()
 	r.part = p
 	r.mu.Unlock()
+}
+
+// owns says whether nobody opened the partition after that epoch.
+func (r *rig) owns(_ metadata.TopicID, _ int32, epoch commitlog.Epoch) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return epoch == r.epoch
 }
 
 // close gives the partition up.
@@ -171,6 +191,12 @@ func (r *rig) close() {
 		cancel()
 		_ = p.Close(ctx) // what is not durable is lost
 	}
+}
+
+func (r *rig) partition() *partition.Partition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.part
 }
 
 // Await is coordinator.Partitions.

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type shard[M Machine] struct {
 	log     tail
 	replies []*promise // given in the call under way
 	alarm   time.Time  // when run will wake for a Tick; zero is never
+	stalled time.Time  // since when the log takes nothing; zero while it does
 	compact compaction
 }
 
@@ -96,26 +98,71 @@ func (sh *shard[M]) await(ctx context.Context, patience time.Duration) error {
 // call runs f and appends what it returns. Replies given in it are released by
 // what was appended. An error says that f did not run, or that all of the shard
 // is thrown away with what it did.
-func (sh *shard[M]) call(f func(m M, now time.Time) []Record) error {
+func (sh *shard[M]) call(f func(m M, now time.Time) []Record) (err error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if sh.lost != nil {
 		return sh.lost
 	}
 	now := time.Now()
-	if err := sh.log.refuses(now); err != nil {
-		return fmt.Errorf("%w: partition %s takes no writes: %w", ErrUnavailable, sh.part.ID(), err)
-	}
+	return sh.safely(func() error {
+		if sh.stalls(now) {
+			sh.wake()
+		}
+		if err := sh.log.refuses(now); err != nil {
+			return fmt.Errorf("%w: partition %s takes no writes: %w", ErrUnavailable, sh.part.ID(), err)
+		}
+		return sh.step(f, now)
+	})
+}
+
+// panicPause is the pause before a shard whose machine panicked loads again: what did
+// it may be in the log, or come back.
+const panicPause = time.Second
+
+// safely runs what calls the machine; mu is held. A panic leaves the machine with half
+// of what the log has nothing of: it costs the shard, which loads anew, and nothing
+// else.
+func (sh *shard[M]) safely(f func() error) (err error) {
 	whole := false
 	defer func() {
-		if !whole { // f panicked: the machine has half of what the log has nothing of
-			sh.loseLocked(fmt.Errorf("%w: partition %s begins anew after a panic", ErrNotCoordinator, sh.part.ID()))
-			sh.owner.start(sh.part)
+		if whole {
+			return
 		}
+		why := recover() // nil if the goroutine exits
+		err = fmt.Errorf("coordinator of partition %s panicked: %v", sh.part.ID(), why)
+		sh.loseLocked(fmt.Errorf("%w: partition %s begins anew after a panic", ErrNotCoordinator, sh.part.ID()))
+		sh.owner.cfg.Logger.Error("coordinator panicked, it begins anew", "partition", sh.part.ID().String(), "panic", why, "stack", string(debug.Stack()))
+		sh.owner.again(sh, panicPause)
 	}()
-	err := sh.step(f, now)
+	err = f()
 	whole = true
 	return err
+}
+
+const (
+	// stallAfter is how long the log may be silent before time stands still.
+	stallAfter = time.Second
+	// stallLook is the pause between two looks whether it goes on.
+	stallLook = 100 * time.Millisecond
+)
+
+// stalls says whether the log takes nothing now. Who is asked to be heard from now and
+// then could not be answered meanwhile, so for the machine that time does not pass. mu
+// is held.
+func (sh *shard[M]) stalls(now time.Time) bool {
+	since := sh.log.lags()
+	switch {
+	case !since.IsZero() && now.Sub(since) >= stallAfter:
+		if sh.stalled.IsZero() {
+			sh.stalled = since
+		}
+		return true
+	case !sh.stalled.IsZero():
+		sh.machine.Delay(now.Sub(sh.stalled))
+		sh.stalled = time.Time{}
+	}
+	return false
 }
 
 // step is one change of the machine. mu is held.
@@ -202,7 +249,8 @@ func (sh *shard[M]) durable(ctx context.Context, e *entry) error {
 
 // run is the shard's goroutine: it loads, and then does what no call does, the
 // ticks of time, appends that had to wait, compaction.
-func (sh *shard[M]) run() {
+func (sh *shard[M]) run(pause time.Duration) {
+	sh.pause(pause)
 	if err := sh.load(); err != nil {
 		sh.lose(fmt.Errorf("%w: %w", ErrNotCoordinator, err))
 		return
@@ -225,27 +273,43 @@ func (sh *shard[M]) run() {
 func (sh *shard[M]) attend(now time.Time) time.Duration {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if sh.lost != nil {
-		return time.Hour
+	wait := time.Hour
+	if sh.lost == nil {
+		_ = sh.safely(func() (err error) { // if it fails, the shard is lost
+			wait, err = sh.attendTo(now)
+			return err
+		})
 	}
+	return wait
+}
+
+// attendTo is attend while the shard is not lost.
+func (sh *shard[M]) attendTo(now time.Time) (time.Duration, error) {
 	if err := sh.flush(); err != nil {
-		return time.Hour // lost
+		return time.Hour, err
+	}
+	if sh.alarm = (time.Time{}); sh.stalls(now) {
+		if len(sh.log.waiting) > 0 {
+			return retryAppend, nil
+		}
+		return stallLook, nil
 	}
 	wait := time.Hour
 	if len(sh.log.waiting) > 0 {
 		wait = retryAppend
-	} else if sh.compactIfDue(now) != nil {
-		return time.Hour // lost
+	} else if err := sh.compactIfDue(now); err != nil {
+		return time.Hour, err
 	}
-	sh.alarm = time.Time{}
 	if next := sh.machine.Next(); !next.IsZero() {
-		if !now.Before(next) && sh.step(M.Tick, now) != nil {
-			return time.Hour
+		if !now.Before(next) {
+			if err := sh.step(M.Tick, now); err != nil {
+				return time.Hour, err
+			}
 		}
 		if next = sh.machine.Next(); !next.IsZero() {
 			sh.alarm = next
 			wait = min(wait, max(next.Sub(now), time.Millisecond))
 		}
 	}
-	return wait
+	return wait, nil
 }

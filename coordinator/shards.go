@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -62,6 +64,7 @@ type Shards[M Machine] struct {
 
 	mu     sync.Mutex
 	shards map[shardKey]*shard[M]
+	open   map[shardKey]*partition.Partition // that this node serves
 	closed bool
 }
 
@@ -76,42 +79,63 @@ func New[M Machine](cfg Config[M]) *Shards[M] {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Shards[M]{cfg: cfg, loading: make(chan struct{}, cfg.Parallel), shards: make(map[shardKey]*shard[M])}
+	s := &Shards[M]{cfg: cfg, loading: make(chan struct{}, cfg.Parallel),
+		shards: make(map[shardKey]*shard[M]), open: make(map[shardKey]*partition.Partition)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
+}
+
+func keyOf(p *partition.Partition) shardKey {
+	return shardKey{metadata.TopicID(p.ID().TopicID), p.ID().Partition}
 }
 
 // Opened is told of every partition that this node begins to serve, of whatever
 // topic, before it serves it: partition.SetConfig.Opened.
 func (s *Shards[M]) Opened(p *partition.Partition) {
-	if p.ID().Topic == s.cfg.Topic {
-		s.start(p)
+	if p.ID().Topic != s.cfg.Topic {
+		return
 	}
-}
-
-// start begins to load a shard, in place of one that was there.
-func (s *Shards[M]) start(p *partition.Partition) {
-	id := p.ID()
-	k := shardKey{metadata.TopicID(id.TopicID), id.Partition}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.open[keyOf(p)] = p
+	s.load(p, 0)
+}
+
+// load begins to load a shard, after a pause, in place of one that was there. mu is
+// held.
+func (s *Shards[M]) load(p *partition.Partition, pause time.Duration) {
 	if s.closed {
 		return
 	}
 	sh := newShard(s, p)
-	s.shards[k] = sh
-	s.wg.Go(sh.run)
+	s.shards[keyOf(p)] = sh
+	s.wg.Go(func() { sh.run(pause) })
+}
+
+// again has a shard that was lost load anew, if its partition is still here.
+func (s *Shards[M]) again(sh *shard[M], pause time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[keyOf(sh.part)] == sh.part {
+		s.load(sh.part, pause)
+	}
 }
 
 // Closed is told of every partition that this node gave up:
 // partition.SetConfig.Closed.
 func (s *Shards[M]) Closed(p *partition.Partition) {
-	id := p.ID()
-	if id.Topic != s.cfg.Topic {
+	if p.ID().Topic != s.cfg.Topic {
 		return
 	}
-	if sh := s.shard(shardKey{metadata.TopicID(id.TopicID), id.Partition}); sh != nil && sh.part == p {
-		sh.lose(fmt.Errorf("%w: partition %s is not on this node any more", ErrNotCoordinator, id))
+	k := keyOf(p)
+	s.mu.Lock()
+	if s.open[k] == p {
+		delete(s.open, k)
+	}
+	sh := s.shards[k]
+	s.mu.Unlock()
+	if sh != nil && sh.part == p {
+		sh.lose(fmt.Errorf("%w: partition %s is not on this node any more", ErrNotCoordinator, p.ID()))
 	}
 }
 
@@ -119,22 +143,13 @@ func (s *Shards[M]) Closed(p *partition.Partition) {
 func (s *Shards[M]) Close() {
 	s.mu.Lock()
 	s.closed = true
-	all := s.all()
+	all := slices.Collect(maps.Values(s.shards))
 	s.mu.Unlock()
 	for _, sh := range all {
 		sh.lose(fmt.Errorf("%w: this broker is shutting down", ErrNotCoordinator))
 	}
 	s.cancel()
 	s.wg.Wait()
-}
-
-// all lists the shards. mu is held.
-func (s *Shards[M]) all() []*shard[M] {
-	out := make([]*shard[M], 0, len(s.shards))
-	for _, sh := range s.shards {
-		out = append(out, sh)
-	}
-	return out
 }
 
 func (s *Shards[M]) shard(k shardKey) *shard[M] {
@@ -145,43 +160,54 @@ func (s *Shards[M]) shard(k shardKey) *shard[M] {
 
 // forget drops a shard that was lost, unless another has its place.
 func (s *Shards[M]) forget(sh *shard[M]) {
-	id := sh.part.ID()
-	k := shardKey{metadata.TopicID(id.TopicID), id.Partition}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.shards[k] == sh {
+	if k := keyOf(sh.part); s.shards[k] == sh {
 		delete(s.shards, k)
 	}
 }
 
 // find is the loaded shard of a key, after a wait for it if need be.
 func (s *Shards[M]) find(ctx context.Context, key string) (*shard[M], error) {
-	t, ok := s.cfg.Image().Topic(s.cfg.Topic)
-	if !ok || t.Deleting {
+	t, ok := s.topic()
+	if !ok {
 		return nil, fmt.Errorf("%w: topic %s does not exist yet; FindCoordinator creates it", ErrUnavailable, s.cfg.Topic)
 	}
-	k := shardKey{t.ID, PartitionOf(key, t.Partitions)}
-	sh := s.shard(k)
-	if sh == nil {
-		_, err := s.cfg.Partitions.Await(ctx, k.topic, k.number)
-		if sh = s.shard(k); sh == nil {
-			return nil, absent(key, err)
-		}
+	sh, err := s.here(ctx, shardKey{t.ID, PartitionOf(key, t.Partitions)})
+	if err != nil {
+		return nil, fmt.Errorf("coordinator of %q: %w", key, err)
 	}
 	return sh, sh.await(ctx, s.cfg.LoadWait)
 }
 
-// absent is why there is no shard for a key.
-func absent(key string, err error) error {
+func (s *Shards[M]) topic() (metadata.Topic, bool) {
+	t, ok := s.cfg.Image().Topic(s.cfg.Topic)
+	return t, ok && !t.Deleting
+}
+
+// here is the shard of a partition, maybe after a wait for it to open.
+func (s *Shards[M]) here(ctx context.Context, k shardKey) (*shard[M], error) {
+	if sh := s.shard(k); sh != nil {
+		return sh, nil
+	}
+	_, err := s.cfg.Partitions.Await(ctx, k.topic, k.number)
+	if sh := s.shard(k); sh != nil {
+		return sh, nil
+	}
+	return nil, absent(k.number, err)
+}
+
+// absent is why there is no shard of a partition.
+func absent(number int32, err error) error {
 	switch {
 	case err == nil: // its log is lost, and it is about to go
-		return fmt.Errorf("%w of %q: the partition that keeps it is closing", ErrNotCoordinator, key)
+		return fmt.Errorf("%w: partition %d, which keeps it, is closing", ErrNotCoordinator, number)
 	case errors.Is(err, partition.ErrOpening):
-		return fmt.Errorf("%w for %q: %w", ErrLoading, key, err)
+		return fmt.Errorf("%w: %w", ErrLoading, err)
 	case errors.Is(err, partition.ErrNotLeader):
-		return fmt.Errorf("%w of %q: %w", ErrNotCoordinator, key, err)
+		return fmt.Errorf("%w: %w", ErrNotCoordinator, err)
 	}
-	return fmt.Errorf("%w for %q: %w", ErrUnavailable, key, err)
+	return fmt.Errorf("%w: %w", ErrUnavailable, err)
 }
 
 // Do runs f on the machine that keeps key and returns once all that f can have
@@ -198,28 +224,47 @@ func (s *Shards[M]) Do(ctx context.Context, key string, arrived time.Time, f fun
 	return err
 }
 
-// All runs f on every loaded machine of this node, one after another, with the
-// promises of Do for each. Shards that are lost meanwhile are left out. ErrLoading
-// says that one is still loading, after all the others were done.
-func (s *Shards[M]) All(ctx context.Context, arrived time.Time, f func(m M, now time.Time) []Record) error {
-	s.mu.Lock()
-	all := s.all()
-	s.mu.Unlock()
-	var loading error
-	for _, sh := range all {
-		err := sh.await(ctx, s.cfg.LoadWait)
+// All runs f on every machine of this node, one after another, with the promises of
+// Do for each, and returns the answers. Partitions that others have, or get meanwhile,
+// are left out. An error says that there would be more, and then there are none:
+// ErrLoading that one still loads, ErrUnavailable that this node cannot prove that it
+// owns one (ans-2).
+func All[T any, M Machine](ctx context.Context, s *Shards[M], arrived time.Time, f func(m M, now time.Time) (T, []Record)) ([]T, error) {
+	t, ok := s.topic()
+	if !ok {
+		return nil, nil
+	}
+	// One wait for a partition that is not here shows what this node has by now.
+	fresh, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var answers []T
+	for number := range t.Partitions {
+		k := shardKey{t.ID, number}
+		sh, err := s.here(fresh, k)
+		if sh == nil {
+			cancel()
+		}
 		if err == nil {
-			_, err = ask(ctx, sh, arrived, func(m M, now time.Time, reply func(struct{})) []Record {
-				reply(struct{}{})
-				return f(m, now)
+			err = sh.await(ctx, s.cfg.LoadWait)
+		}
+		var answer T
+		if err == nil {
+			answer, err = ask(ctx, sh, arrived, func(m M, now time.Time, reply func(T)) []Record {
+				v, records := f(m, now)
+				reply(v)
+				return records
 			})
 		}
 		switch {
-		case errors.Is(err, ErrLoading):
-			loading = err
-		case err != nil && !errors.Is(err, ErrNotCoordinator):
-			return err
+		case err == nil:
+			answers = append(answers, answer)
+		case !errors.Is(err, ErrNotCoordinator):
+			return nil, err
+		case sh != nil && s.shard(k) == sh:
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		case sh != nil && s.shard(k) != nil:
+			return nil, fmt.Errorf("%w: partition %s begins anew", ErrLoading, sh.part.ID())
 		}
 	}
-	return loading
+	return answers, nil
 }

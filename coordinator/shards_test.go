@@ -3,8 +3,11 @@ package coordinator_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -262,16 +265,133 @@ func TestARecordThatIsTooLargeChangesNothing(t *testing.T) {
 }
 
 func TestALogThatMakesNoSenseIsNotServed(t *testing.T) {
+	for _, key := range []string{"poison", "panic"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, memlog.Config{})
+			r.open()
+			if err := r.set(key, "1"); err != nil {
+				t.Fatal(err)
+			}
+			r.close()
+			r.open()
+			if err := r.set("a", "1"); !errors.Is(err, coordinator.ErrNotCoordinator) {
+				t.Fatalf("set: %v", err)
+			}
+		})
+	}
+}
+
+// Who had the partition before may cut its log while it is loaded: what was deleted in
+// the part that is gone is not known, so the load begins anew.
+func TestALogThatIsCutWhileItLoads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cut func()
+		r := newRig(t, memlog.Config{}, func(cfg *coordinator.Config[*machine]) {
+			cfg.New = func(n int32) *machine {
+				m := newMachine(n)
+				m.replays = cut
+				return m
+			}
+		})
+		r.open()
+		big := strings.Repeat("x", 3<<20) // one at a time is read
+		for _, kv := range [][2]string{{"a", big}, {"b", big}, {"a", ""}, {"c", big}} {
+			if err := r.set(kv[0], kv[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.close()
+		cut = sync.OnceFunc(func() {
+			for r.partition() == nil { // until open has it
+				time.Sleep(time.Millisecond)
+			}
+			if err := r.partition().Trim(t.Context(), 3); err != nil {
+				t.Error(err)
+			}
+		})
+		r.open()
+		if got := r.state(); len(got) != 1 || got["c"] != big {
+			t.Fatalf("keys %v, want c alone", slices.Collect(maps.Keys(got)))
+		}
+	})
+}
+
+// all lists the values of every shard.
+func (r *rig) all() (values []map[string]string, err error) {
+	return coordinator.All(r.t.Context(), r.shards, time.Now(), func(m *machine, _ time.Time) (map[string]string, []coordinator.Record) {
+		return maps.Clone(m.values), nil
+	})
+}
+
+// ans-2: what the node cannot prove to own it does not show, nor that there is nothing.
+func TestAllWithoutProofIsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, memlog.Config{})
 		r.open()
-		if err := r.set("poison", "1"); err != nil {
+		if err := r.set("a", "1"); err != nil {
 			t.Fatal(err)
 		}
+		if got, err := r.all(); err != nil || len(got) != 1 || got[0]["a"] != "1" {
+			t.Fatalf("all: %v, %v", got, err)
+		}
+		time.Sleep(time.Second) // a write proves as much
+		r.setProof(errors.New("cut off"))
+		if got, err := r.all(); !errors.Is(err, coordinator.ErrUnavailable) || len(got) > 0 {
+			t.Fatalf("all without a proof: %v, %v", got, err)
+		}
+		r.setProof(nil)
 		r.close()
+		if got, err := r.all(); err != nil || len(got) > 0 {
+			t.Fatalf("all of a node that has no partition: %v, %v", got, err)
+		}
+	})
+}
+
+// A list of all but what still loads, or opens, would say that the rest is not there.
+func TestAllOfWhatIsNotLoadedIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{})
 		r.open()
-		if err := r.set("a", "1"); !errors.Is(err, coordinator.ErrNotCoordinator) {
-			t.Fatalf("set: %v", err)
+		if err := r.set("a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		_ = r.shards.Do(t.Context(), "a", time.Now(), func(*machine, time.Time) []coordinator.Record { panic("anew") })
+		if got, err := r.all(); !errors.Is(err, coordinator.ErrLoading) {
+			t.Fatalf("all: %v, %v", got, err)
+		}
+		opening := newRig(t, memlog.Config{}, func(cfg *coordinator.Config[*machine]) {
+			cfg.Partitions = absent{errors.Join(partition.ErrNotLeader, partition.ErrOpening)}
+		})
+		if got, err := opening.all(); !errors.Is(err, coordinator.ErrLoading) {
+			t.Fatalf("all: %v, %v", got, err)
+		}
+	})
+}
+
+// While the log takes nothing nobody can be answered, and so nobody is late.
+func TestTimeStandsStillWhileTheLogTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{Latency: time.Millisecond})
+		r.open()
+		err := r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, now time.Time) []coordinator.Record {
+			m.ends["a"] = now.Add(10 * time.Second)
+			return m.set("a", "1")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.store.Hold()
+		b := later(func() error { return r.set("b", "1") })
+		time.Sleep(time.Minute)
+		r.store.Release()
+		ended(t, "set", b, nil)
+		time.Sleep(9 * time.Second)
+		if got := r.state()["a"]; got != "1" {
+			t.Fatalf("the time of a is over after %v less than it had", time.Second)
+		}
+		time.Sleep(2 * time.Second)
+		if got, ok := r.state()["a"]; ok {
+			t.Fatalf("a is %q after its time", got)
 		}
 	})
 }
@@ -319,16 +439,74 @@ func TestAPanicLeavesNothing(t *testing.T) {
 		}
 		parked := later(func() error { _, err := r.wait(t.Context(), "b"); return err })
 		pending(t, "a call that waits for others", parked)
-		func() {
-			defer func() { _ = recover() }() // as package rpc does
-			_ = r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, _ time.Time) []coordinator.Record {
-				m.set("a", "2")
-				panic("half way")
-			})
-		}()
+		err := r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, _ time.Time) []coordinator.Record {
+			m.set("a", "2")
+			panic("half way")
+		})
+		if err == nil || errors.Is(err, coordinator.ErrNotCoordinator) || !strings.Contains(err.Error(), "half way") {
+			t.Errorf("the call that panicked ended with %v; it must not be tried again", err)
+		}
+		ended(t, "wait", parked, coordinator.ErrNotCoordinator)
+		time.Sleep(2 * time.Second)
 		if got := r.state()["a"]; got != "1" {
 			t.Fatalf("a is %q, which the log does not have", got)
 		}
+	})
+}
+
+// onLog is a slog.Handler that calls a function for every error.
+type onLog func()
+
+func (onLog) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelError }
+func (f onLog) Handle(context.Context, slog.Record) error  { f(); return nil }
+func (f onLog) WithAttrs([]slog.Attr) slog.Handler         { return f }
+func (f onLog) WithGroup(string) slog.Handler              { return f }
+
+// A Tick that panics ends the shard, not the process; it begins anew.
+func TestAPanicOfATickLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{})
+		r.open()
+		if err := r.set("a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		parked := later(func() error { _, err := r.wait(t.Context(), "b"); return err })
+		pending(t, "a call that waits for others", parked)
+		err := r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, now time.Time) []coordinator.Record {
+			m.ends["panic"] = now.Add(time.Minute)
+			m.waits["panic"] = append(m.waits["panic"], func(string) { panic("half way") })
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		ended(t, "wait", parked, coordinator.ErrNotCoordinator)
+		time.Sleep(2 * time.Second)
+		if got := r.state()["a"]; got != "1" {
+			t.Fatalf("a is %q after a panic", got)
+		}
+	})
+}
+
+// Between the loss of a shard and its new beginning its partition may have gone.
+func TestAShardDoesNotBeginAnewOnAPartitionThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r *rig
+		r = newRig(t, memlog.Config{}, func(cfg *coordinator.Config[*machine]) {
+			cfg.Logger = slog.New(onLog(func() { r.close() })) // told between the two
+		})
+		r.open()
+		err := r.shards.Do(t.Context(), "a", time.Now(), func(*machine, time.Time) []coordinator.Record { panic("half way") })
+		if err == nil || r.part != nil {
+			t.Fatalf("set: %v, and the partition is %v", err, r.part)
+		}
+		synctest.Wait()
+		if err := r.set("a", "1"); !errors.Is(err, coordinator.ErrNotCoordinator) {
+			t.Fatalf("set on a partition that is gone: %v", err)
+		}
+		r.open()
+		if err := r.set("a", "1"); err != nil {
+			t.Fatal(err)
+		}
 	})
 }

@@ -30,6 +30,16 @@ type entry struct {
 	since  time.Time        // when it was made
 }
 
+// durable says whether the entry is in the log for good, or failed.
+func (e *entry) durable() bool {
+	select {
+	case <-e.sent:
+		return e.commit.Resolved()
+	default:
+		return false
+	}
+}
+
 var sent = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // tail is the end of the log: what was appended last, and what could not be
@@ -40,6 +50,23 @@ type tail struct {
 	waiting []*entry
 	bytes   int // of waiting
 	why     error
+	// probe is an entry that was not durable when last looked, nil for none.
+	probe *entry
+}
+
+// lags is since when the log has made nothing durable of what it was given; zero if it
+// keeps up.
+func (t *tail) lags() time.Time {
+	if t.probe == nil || t.probe.durable() {
+		t.probe = nil
+		if t.newest != nil && !t.newest.durable() {
+			t.probe = t.newest
+		}
+	}
+	if t.probe == nil {
+		return time.Time{}
+	}
+	return t.probe.since
 }
 
 // refuses says why no call may add to the log now.
@@ -57,7 +84,7 @@ func (sh *shard[M]) append(records []Record, now time.Time) error {
 	if err != nil {
 		// The machine has what the log will never have: read it anew.
 		sh.loseLocked(fmt.Errorf("%w: partition %s begins anew: %w", ErrNotCoordinator, sh.part.ID(), err))
-		sh.owner.start(sh.part)
+		sh.owner.again(sh, 0)
 		return err
 	}
 	for _, b := range list {

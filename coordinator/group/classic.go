@@ -365,6 +365,16 @@ func (c *classicGroup) next() time.Time {
 	return at
 }
 
+func (c *classicGroup) delay(d time.Duration) {
+	c.joinBy, c.syncBy = later(c.joinBy, d), later(c.syncBy, d)
+	for _, m := range c.members {
+		m.deadline = later(m.deadline, d)
+	}
+	for id, expires := range c.pending {
+		c.pending[id] = later(expires, d)
+	}
+}
+
 // tick ends what is due.
 func (c *classicGroup) tick(now time.Time) {
 	for _, m := range slices.Clone(c.members) {

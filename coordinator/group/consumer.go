@@ -208,6 +208,13 @@ func (c *consumerGroup) next() time.Time {
 	return at
 }
 
+func (c *consumerGroup) delay(d time.Duration) {
+	for _, m := range c.members {
+		m.deadline, m.revokeBy = later(m.deadline, d), later(m.revokeBy, d)
+		m.joinBy, m.syncBy = later(m.joinBy, d), later(m.syncBy, d)
+	}
+}
+
 // tick removes the members that are late.
 func (c *consumerGroup) tick(now time.Time) {
 	var late []*consumerMember

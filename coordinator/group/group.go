@@ -75,6 +75,8 @@ type membership interface {
 	loaded(now time.Time)
 	// next is when tick wants to be called, zero for never.
 	next() time.Time
+	// delay puts off all that next counts.
+	delay(d time.Duration)
 	// tick does what is due.
 	tick(now time.Time)
 }

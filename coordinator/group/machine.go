@@ -74,6 +74,13 @@ func (m *Machine) Loaded(now time.Time) {
 	m.clean, m.look = now.Add(m.cfg.OffsetsRetentionCheck), true
 }
 
+// Delay gives all members so much more time.
+func (m *Machine) Delay(d time.Duration) {
+	for _, g := range m.groups {
+		g.members.delay(d)
+	}
+}
+
 // Next is when Tick shall be called, at the latest; zero is never.
 func (m *Machine) Next() time.Time {
 	if len(m.groups) == 0 {

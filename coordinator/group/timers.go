@@ -67,3 +67,11 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// later is a time put off, of which zero is never.
+func later(t time.Time, d time.Duration) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(d)
+}

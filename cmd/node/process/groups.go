@@ -55,9 +55,10 @@ func (n *Node) tellDeletions(ctx context.Context) {
 			due = deletedTopics(img, known) || due
 		}
 		if due {
-			// A shard that is lost, or loads, looks for itself when it has loaded.
-			err := n.groups.All(ctx, time.Now(), func(m *group.Machine, _ time.Time) []coordinator.Record { return m.TopicsDeleted() })
-			if due = err != nil && !errors.Is(err, coordinator.ErrLoading); due && ctx.Err() == nil {
+			_, err := coordinator.All(ctx, n.groups, time.Now(), func(m *group.Machine, _ time.Time) (struct{}, []coordinator.Record) {
+				return struct{}{}, m.TopicsDeleted()
+			})
+			if due = err != nil; due && !errors.Is(err, coordinator.ErrLoading) && ctx.Err() == nil {
 				n.log.Warn("offsets of deleted topics stay for now", "err", err)
 			}
 		}
