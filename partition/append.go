@@ -94,6 +94,9 @@ func (p *Partition) observe(info commitlog.BatchInfo, c Checked, commit commitlo
 	p.state.producers[info.ProducerID].idleSince = c.now
 	p.settle(p.log.Bounds().Stable)
 	if !c.Batch.Control() {
+		if p.pending == nil {
+			p.pending = new(commitQueue)
+		}
 		p.pending.add(commit)
 	}
 }
@@ -127,7 +130,8 @@ type Marker struct {
 }
 
 // commitQueue holds the Commits of idempotent batches that may not be durable,
-// in offset order. Its length is bounded by the log's own append budget.
+// in offset order. Its length is bounded by the log's own append budget. nil is
+// empty, which an idle partition's is.
 type commitQueue struct {
 	q    []commitlog.Commit
 	head int
@@ -143,6 +147,9 @@ func (c *commitQueue) add(commit commitlog.Commit) {
 
 // settle drops what is below the stable end.
 func (c *commitQueue) settle(stable commitlog.Offset) {
+	if c == nil {
+		return
+	}
 	for c.head < len(c.q) && c.q[c.head].Last < stable {
 		c.q[c.head] = commitlog.Commit{} // its slot can go
 		c.head++
@@ -156,6 +163,9 @@ func (c *commitQueue) settle(stable commitlog.Offset) {
 }
 
 func (c *commitQueue) find(base commitlog.Offset) (commitlog.Commit, bool) {
+	if c == nil {
+		return commitlog.Commit{}, false
+	}
 	live := c.q[c.head:]
 	i := sort.Search(len(live), func(i int) bool { return live[i].Base >= base })
 	if i < len(live) && live[i].Base == base {

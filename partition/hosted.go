@@ -18,10 +18,9 @@ type hosted struct {
 	id       commitlog.ID
 	epoch    commitlog.Epoch // wanted
 	wanted   bool
-	openable bool // slot-4
-	local    bool
-	busy     bool // in the queue or in a worker's hands
-	pass     uint64
+	openable bool          // slot-4
+	busy     bool          // in the queue or in a worker's hands
+	listed   bool          // by the image, while a reconcile looks
 	part     *Partition    // open, at part.epoch
 	away     *absence      // from when it is wanted until it is open; nil else
 	change   chan struct{} // closed when something changed; nil if nobody waits
@@ -93,7 +92,6 @@ func (s *Set) reconcile(ctx context.Context, img *metadata.Image) {
 	now := time.Now()
 	s.hosting.mu.Lock()
 	defer s.hosting.mu.Unlock()
-	s.hosting.pass++
 	for part := range img.Owned(s.cfg.Incarnation) {
 		if part.Deleting {
 			s.doom(part)
@@ -114,12 +112,11 @@ func (s *Set) reconcile(ctx context.Context, img *metadata.Image) {
 			h.wanted, h.epoch, h.openable = true, part.Epoch, part.Openable()
 			h.tell()
 		}
-		h.pass = s.hosting.pass
+		h.listed = true
 	}
 	for _, h := range s.hosting.m {
-		if h.pass != s.hosting.pass {
-			h.wanted = false
-		}
+		h.wanted = h.wanted && h.listed
+		h.listed = false
 		s.enqueue(h, now)
 	}
 	close(s.hosting.passed)
@@ -224,7 +221,7 @@ func (s *Set) open(ctx context.Context, h *hosted) {
 		err = fmt.Errorf("open partition %s: this broker keeps no logs of storage.mode %s", id, storageMode(local))
 	}
 	s.hosting.mu.Lock()
-	h.part, h.local = p, local
+	h.part = p
 	if err != nil {
 		s.cfg.Metrics.openErrors.Inc()
 		h.away.fail(err)

@@ -80,7 +80,7 @@ type Partition struct {
 
 	mu      sync.Mutex
 	state   State
-	pending commitQueue
+	pending *commitQueue
 }
 
 // Open takes ownership of the partition's log at cfg.Epoch and rebuilds what
@@ -246,7 +246,7 @@ func (p *Partition) Producers() []Producer {
 			d.LastSequence = q.batches[q.n-1].lastSeq
 		}
 		if at := p.state.openOf(id); at >= 0 {
-			d.TxnStart = p.state.open[at].first
+			d.TxnStart = p.state.txns().open[at].first
 		}
 		out = append(out, d)
 	}

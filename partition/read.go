@@ -100,7 +100,7 @@ func (p *Partition) outOfRange(from commitlog.Offset, b commitlog.Bounds) error 
 // aborted lists the aborted transactions that touch the records.
 func (p *Partition) aborted(from commitlog.Offset, records commitlog.Records) []AbortedTxn {
 	p.mu.Lock()
-	none := len(p.state.aborted) == 0
+	none := len(p.state.txns().aborted) == 0
 	p.mu.Unlock()
 	if none {
 		return nil

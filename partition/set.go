@@ -242,6 +242,7 @@ func (s *Set) Run(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var last *metadata.Image
+	passes := passBudget{left: passBurst, at: time.Now()}
 	for ctx.Err() == nil {
 		changed := s.cfg.Meta.Changed()
 		img := s.cfg.Meta.Image()
@@ -251,10 +252,8 @@ func (s *Set) Run(ctx context.Context) error {
 		}
 		last = img
 		timer.Reset(s.retry(ctx))
-		// A pass over 100,000 partitions takes some 20 ms. Where images follow
-		// each other faster, rest, so that passes take a tenth of a core.
-		if took := time.Since(begun); took > time.Millisecond {
-			rest(ctx, min(10*took, 200*time.Millisecond))
+		if d := passes.spend(begun, time.Now()); d > 0 {
+			rest(ctx, d)
 		}
 		select {
 		case <-changed:
@@ -266,6 +265,32 @@ func (s *Set) Run(ctx context.Context) error {
 	s.stop(ctx)
 	s.wg.Wait()
 	return nil
+}
+
+// A pass over 100,000 partitions takes some 20 ms. Where images follow each other
+// faster, the Set rests, so that passes take a tenth of a core. A few are free:
+// whoever waits for a partition that has just moved here waits for the rest, too,
+// and on a busy machine a short pass may take long.
+const (
+	passShare = 10
+	passBurst = 50 * time.Millisecond
+	passRest  = 200 * time.Millisecond // at most
+)
+
+// passBudget is the time that passes may still take.
+type passBudget struct {
+	left time.Duration
+	at   time.Time // when left was right
+}
+
+// spend takes a pass from the budget and returns how long to rest after it.
+func (b *passBudget) spend(begun, ended time.Time) time.Duration {
+	b.left = min(passBurst, b.left+ended.Sub(b.at)/passShare) - ended.Sub(begun)
+	b.at = ended
+	if b.left >= 0 {
+		return 0
+	}
+	return min(-b.left*passShare, passRest)
 }
 
 // rest waits, less long if ctx ends.

@@ -24,10 +24,31 @@ const rememberedBatches = 5
 // not safe for concurrent use; a partition's lock guards its own.
 type State struct {
 	producers map[int64]*producer
-	open      []openTxn    // by first offset
-	closed    []closedTxn  // ended, but the marker may not be stable; live only
-	aborted   []AbortedTxn // by offset of the marker
-	epochs    []EpochStart // epochs that wrote records
+	txn       *transactions // nil until there is one: most logs never have any
+	epochs    []EpochStart  // epochs that wrote records
+}
+
+// transactions are those of a log that still matter.
+type transactions struct {
+	open    []openTxn    // by first offset
+	closed  []closedTxn  // ended, but the marker may not be stable; live only
+	aborted []AbortedTxn // by offset of the marker
+}
+
+// txns are the transactions to read.
+func (s *State) txns() transactions {
+	if s.txn == nil {
+		return transactions{}
+	}
+	return *s.txn
+}
+
+// ownTxns are the transactions to change.
+func (s *State) ownTxns() *transactions {
+	if s.txn == nil {
+		s.txn = &transactions{}
+	}
+	return s.txn
 }
 
 // producer is what a partition remembers of one producer id.
@@ -110,7 +131,8 @@ func (s *State) Observe(b commitlog.BatchInfo) {
 	}
 	p.remember(pastBatch{b.BaseSequence, b.LastSequence, b.LastOffset, int32(b.LastOffset - b.BaseOffset), b.MaxTimestamp})
 	if b.Attributes&commitlog.AttrTransactional != 0 && s.openOf(b.ProducerID) < 0 {
-		s.open = append(s.open, openTxn{b.ProducerID, b.BaseOffset})
+		t := s.ownTxns()
+		t.open = append(t.open, openTxn{b.ProducerID, b.BaseOffset})
 	}
 }
 
@@ -125,11 +147,12 @@ func (s *State) observeMarker(p *producer, b commitlog.BatchInfo) {
 	if at < 0 {
 		return
 	}
-	first := s.open[at].first
-	s.open = slices.Delete(s.open, at, at+1)
-	s.closed = append(s.closed, closedTxn{first, b.LastOffset})
+	t := s.ownTxns()
+	first := t.open[at].first
+	t.open = slices.Delete(t.open, at, at+1)
+	t.closed = append(t.closed, closedTxn{first, b.LastOffset})
 	if b.Marker == 0 {
-		s.aborted = append(s.aborted, AbortedTxn{b.ProducerID, first, b.LastOffset})
+		t.aborted = append(t.aborted, AbortedTxn{b.ProducerID, first, b.LastOffset})
 	}
 }
 
@@ -145,7 +168,7 @@ func (p *producer) remember(b pastBatch) {
 
 // openOf finds a producer's open transaction, -1 if there is none.
 func (s *State) openOf(id int64) int {
-	return slices.IndexFunc(s.open, func(t openTxn) bool { return t.producer == id })
+	return slices.IndexFunc(s.txns().open, func(t openTxn) bool { return t.producer == id })
 }
 
 // FirstUnstable is the first offset that a read_committed consumer may not
@@ -153,10 +176,10 @@ func (s *State) openOf(id int64) int {
 // of one whose marker is not stable. Without either it is stable itself.
 func (s *State) FirstUnstable(stable commitlog.Offset) commitlog.Offset {
 	first := stable
-	if len(s.open) > 0 {
-		first = min(first, s.open[0].first)
+	if open := s.txns().open; len(open) > 0 {
+		first = min(first, open[0].first)
 	}
-	for _, t := range s.closed {
+	for _, t := range s.txns().closed {
 		if t.marker >= stable {
 			first = min(first, t.first)
 		}
@@ -165,16 +188,20 @@ func (s *State) FirstUnstable(stable commitlog.Offset) commitlog.Offset {
 }
 
 // unsettled says whether a transaction may hold the LSO back.
-func (s *State) unsettled() bool { return len(s.open)+len(s.closed) > 0 }
+func (s *State) unsettled() bool {
+	t := s.txns()
+	return len(t.open)+len(t.closed) > 0
+}
 
 // Settle forgets what only matters until it is stable.
 func (s *State) Settle(stable commitlog.Offset) {
-	if len(s.closed) == 0 {
+	if len(s.txns().closed) == 0 {
 		return
 	}
-	s.closed = slices.DeleteFunc(s.closed, func(t closedTxn) bool { return t.marker < stable })
-	if len(s.closed) == 0 {
-		s.closed = nil
+	t := s.ownTxns()
+	t.closed = slices.DeleteFunc(t.closed, func(t closedTxn) bool { return t.marker < stable })
+	if len(t.closed) == 0 {
+		t.closed = nil
 	}
 }
 
@@ -182,9 +209,10 @@ func (s *State) Settle(stable commitlog.Offset) {
 // offset.
 func (s *State) Aborted(from, to commitlog.Offset) []AbortedTxn {
 	// Markers lie in order of Last: skip those that ended before from.
-	i, _ := slices.BinarySearchFunc(s.aborted, from, func(t AbortedTxn, o commitlog.Offset) int { return cmp.Compare(t.Last, o) })
+	aborted := s.txns().aborted
+	i, _ := slices.BinarySearchFunc(aborted, from, func(t AbortedTxn, o commitlog.Offset) int { return cmp.Compare(t.Last, o) })
 	var out []AbortedTxn
-	for _, t := range s.aborted[i:] {
+	for _, t := range aborted[i:] {
 		if t.First < to {
 			out = append(out, t)
 		}
@@ -198,9 +226,10 @@ func (s *State) Aborted(from, to commitlog.Offset) []AbortedTxn {
 // start. Producers stay (a retry is recognised even after its records were
 // deleted).
 func (s *State) Cut(start commitlog.Offset) {
-	i, _ := slices.BinarySearchFunc(s.aborted, start, func(t AbortedTxn, o commitlog.Offset) int { return cmp.Compare(t.Last, o) })
+	aborted := s.txns().aborted
+	i, _ := slices.BinarySearchFunc(aborted, start, func(t AbortedTxn, o commitlog.Offset) int { return cmp.Compare(t.Last, o) })
 	if i > 0 {
-		s.aborted = slices.Clone(s.aborted[i:])
+		s.ownTxns().aborted = slices.Clone(aborted[i:])
 	}
 	keep := 0
 	for keep+1 < len(s.epochs) && s.epochs[keep+1].Start <= start {

@@ -26,7 +26,8 @@ const stateVersion = 1
 // Counts are uvarints, everything else zigzag varints. Transactions that ended
 // are not part of it: a checkpoint covers stable batches only.
 func (s *State) Encode() []byte {
-	b := make([]byte, 0, 32+8*len(s.epochs)+48*len(s.producers)+16*len(s.open)+20*len(s.aborted))
+	txns := s.txns()
+	b := make([]byte, 0, 32+8*len(s.epochs)+48*len(s.producers)+16*len(txns.open)+20*len(txns.aborted))
 	b = append(b, stateVersion)
 	put := func(values ...int64) {
 		for _, v := range values {
@@ -46,12 +47,12 @@ func (s *State) Encode() []byte {
 			put(int64(x.firstSeq), int64(x.lastSeq), int64(x.last), int64(x.delta), x.timestamp)
 		}
 	}
-	b = binary.AppendUvarint(b, uint64(len(s.open)))
-	for _, t := range s.open {
+	b = binary.AppendUvarint(b, uint64(len(txns.open)))
+	for _, t := range txns.open {
 		put(t.producer, int64(t.first))
 	}
-	b = binary.AppendUvarint(b, uint64(len(s.aborted)))
-	for _, t := range s.aborted {
+	b = binary.AppendUvarint(b, uint64(len(txns.aborted)))
+	for _, t := range txns.aborted {
 		put(t.ProducerID, int64(t.First), int64(t.Last))
 	}
 	return b
@@ -82,10 +83,12 @@ func DecodeState(b []byte) (*State, error) {
 		}
 	}
 	for range d.count(2) {
-		s.open = append(s.open, openTxn{d.int(), commitlog.Offset(d.int())})
+		t := s.ownTxns()
+		t.open = append(t.open, openTxn{d.int(), commitlog.Offset(d.int())})
 	}
 	for range d.count(3) {
-		s.aborted = append(s.aborted, AbortedTxn{d.int(), commitlog.Offset(d.int()), commitlog.Offset(d.int())})
+		t := s.ownTxns()
+		t.aborted = append(t.aborted, AbortedTxn{d.int(), commitlog.Offset(d.int()), commitlog.Offset(d.int())})
 	}
 	if d.err == nil && len(d.b) > 0 {
 		d.fail("%d bytes are left", len(d.b))
@@ -102,8 +105,8 @@ func DecodeState(b []byte) (*State, error) {
 // ordered checks what lookups rely on.
 func (s *State) ordered() bool {
 	return slices.IsSortedFunc(s.epochs, func(a, b EpochStart) int { return cmp.Compare(a.Epoch, b.Epoch) }) &&
-		slices.IsSortedFunc(s.open, func(a, b openTxn) int { return cmp.Compare(a.first, b.first) }) &&
-		slices.IsSortedFunc(s.aborted, func(a, b AbortedTxn) int { return cmp.Compare(a.Last, b.Last) })
+		slices.IsSortedFunc(s.txns().open, func(a, b openTxn) int { return cmp.Compare(a.first, b.first) }) &&
+		slices.IsSortedFunc(s.txns().aborted, func(a, b AbortedTxn) int { return cmp.Compare(a.Last, b.Last) })
 }
 
 // stateDecoder reads varints and remembers the first failure.
