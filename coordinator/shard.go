@@ -238,9 +238,12 @@ func (sh *shard[M]) durable(ctx context.Context, e *entry) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the log: %w", ctx.Err())
 	}
-	err := e.commit.Wait(ctx)
-	if err == nil || ctx.Err() != nil && !e.commit.Resolved() {
+	if err := e.commit.Wait(ctx); err == nil || !e.commit.Resolved() {
 		return err
+	}
+	err := e.commit.Err() // Wait may have told of ctx alone
+	if err == nil {
+		return nil
 	}
 	err = fmt.Errorf("%w: partition %s: %w", ErrNotCoordinator, sh.part.ID(), err)
 	sh.lose(err)

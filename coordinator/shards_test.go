@@ -178,6 +178,28 @@ func TestCallsOfACallerThatIsGone(t *testing.T) {
 	})
 }
 
+// Who gives up just when what it waits for is durable costs nobody anything.
+func TestACallerThatGoesAsTheLogAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{Latency: time.Millisecond})
+		r.open()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 200 {
+			err := r.set("a", "1")
+			if err == nil {
+				err = r.shards.Do(gone, "a", time.Now(), func(*machine, time.Time) []coordinator.Record { return nil })
+			}
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		}
+		if err := r.set("a", "2"); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // The log may have no room for a while; the order of records stays.
 func TestRecordsWaitForRoomInTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
