@@ -50,6 +50,9 @@ type Config struct {
 	// Topics is the newest that the node knows of topics, at the time of the call.
 	// Default: none exist.
 	Topics func() Topics
+	// Newest is the Config with the settings that the broker has now, asked with every
+	// call; nil: they stay what they are.
+	Newest func() Config
 	// NewID makes the part of a member id that nobody can guess; default is a
 	// random UUID.
 	NewID func() string

@@ -57,8 +57,12 @@ func (m *Machine) wakeBy(g *Group, at time.Time) {
 // write adds a record to what the call returns.
 func (m *Machine) write(r coordinator.Record) { m.out = append(m.out, r) }
 
-// take ends a call: the records that it wrote.
+// take ends a call: the records that it wrote. Settings that have changed count from
+// the next one on.
 func (m *Machine) take() []coordinator.Record {
+	if m.cfg.Newest != nil {
+		m.cfg = m.cfg.Newest().withDefaults()
+	}
 	out := m.out
 	m.out = nil
 	return out

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/internal/systest"
 )
@@ -277,4 +279,40 @@ func TestOperatorManagesGroups(t *testing.T) {
 	}
 	says(t, ponor(t, c, "group", "delete", "billing", "other"), "deleted billing", "deleted other")
 	says(t, refused(t, c, "group", "describe", "billing"), "there is no such group")
+}
+
+// Settings of groups count as soon as they are altered.
+func TestOperatorAltersSettingsOfGroups(t *testing.T) {
+	c := systest.Start(t, systest.Options{})
+	cl := c.Client()
+	adm := kadm.NewClient(cl)
+	if _, err := adm.CreateTopic(t.Context(), 1, 1, nil, "orders"); err != nil {
+		t.Fatal(err)
+	}
+	interval := func() int32 {
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Group, req.MemberID, req.RebalanceTimeoutMillis = "billing", "m", 60000
+		req.SubscribedTopicNames, req.Topics = []string{"orders"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		resp, err := req.RequestWith(t.Context(), cl)
+		if err == nil {
+			err = kerr.ErrorForCode(resp.ErrorCode)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.HeartbeatIntervalMillis
+	}
+	if got := interval(); got != 3000 {
+		t.Errorf("the interval of heartbeats is %d ms by default", got)
+	}
+	value := "1234"
+	if _, err := adm.AlterBrokerConfigs(t.Context(), []kadm.AlterConfig{{Name: "group.consumer.heartbeat.interval.ms", Value: &value}}); err != nil {
+		t.Fatal(err)
+	}
+	systest.Eventually(t, 30*time.Second, "members are told another interval", func() error {
+		if got := interval(); got != 1234 {
+			return fmt.Errorf("it is %d ms", got)
+		}
+		return nil
+	})
 }

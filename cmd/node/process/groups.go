@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"ponor/broker"
 	"ponor/coordinator"
 	"ponor/coordinator/group"
 	"ponor/metadata"
@@ -14,12 +13,10 @@ import (
 // coordinate makes what keeps the consumer groups, for all incarnations of the
 // node: the partitions that each of them opens and closes tell it.
 func (n *Node) coordinate() *coordinator.Shards[*group.Machine] {
-	cfg := n.cfg.Groups
-	cfg.Exists = func(topic string, id [16]byte) bool { return broker.TopicExists(n.ctl.Image(), topic, id) }
-	cfg.Topics = func() group.Topics { return broker.GroupTopics(n.ctl.Image()) }
+	settings := n.groupSettings()
 	return coordinator.New(coordinator.Config[*group.Machine]{
 		Topic: "__consumer_offsets", Image: n.ctl.Image, Partitions: &n.hosted,
-		New:     func(int32) *group.Machine { return group.New(cfg) },
+		New:     func(int32) *group.Machine { return group.New(settings()) },
 		Metrics: &n.meters.groups, Logger: n.log,
 	})
 }

@@ -89,8 +89,6 @@ type Config struct {
 	// auto.create.topics.enable and num.partitions.
 	AutoCreateTopics  bool
 	DefaultPartitions int32
-	// Groups are the settings of consumer groups; default Kafka's.
-	Groups group.Config
 
 	// Level is the log level that clients may change; Logger nil discards.
 	Level  *slog.LevelVar
