@@ -3,6 +3,7 @@ package controller_test
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ponor/controller"
@@ -23,6 +24,36 @@ func reached(n *node, topic metadata.TopicID, owner metadata.Incarnation) <-chan
 		}
 	}()
 	return at
+}
+
+// A flip reaches its target, and all others, without waiting for any timer: on
+// virtual time no time passes, whatever heartbeats, polls and Raft do meanwhile.
+func TestAFlipWaitsForNoTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const brokers = 12
+		c := newCluster(t)
+		_, incs := serving(c, brokers)
+		topic := c.topic(c.nodes[1], "moving", 1, 1)
+		leader := c.leader()
+		for i := range 300 {
+			time.Sleep(time.Duration(i*37%211) * time.Millisecond) // anywhere between ticks
+			p, _ := leader.Image().Partition(topic, 0)
+			to := incs[(int(p.Owner.Broker)+i%(brokers-1))%brokers+1]
+			var all []<-chan time.Time
+			for id := 1; id <= brokers; id++ {
+				all = append(all, reached(c.nodes[id], topic, to))
+			}
+			begun := time.Now()
+			if r, err := c.nodes[int(p.Owner.Broker)].SubmitOwn(c.context(), flip(p, to)); err != nil || r.Err != nil {
+				t.Fatal(err, r.Err)
+			}
+			for id, ch := range all {
+				if at := <-ch; at != begun {
+					t.Errorf("flip %d reached broker %d after %v", i, id+1, at.Sub(begun))
+				}
+			}
+		}
+	})
 }
 
 // Three voters and 47 other brokers in one process: how long after the leader
