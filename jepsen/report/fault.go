@@ -27,8 +27,8 @@ func (f *fault) target() string { return strings.Join(f.targets, ", ") }
 func (f *fault) words() string { return strings.TrimSpace(f.name + " " + f.target()) }
 
 // faults pairs starts with what undid them: the next stop or heal of the fault
-// that names one of its targets or none. The last heal that names no fault undoes
-// what is left. A fault that no event names when it is undone acts at once. What
+// that names one of its targets or none. The last heal of no fault undoes what is
+// left. A fault that no event names when it is undone acts at once. What
 // went wrong comes as sentences, those that are alike as one.
 func faults(events []history.Event, end int64) ([]fault, []string) {
 	var list []fault
@@ -59,7 +59,7 @@ func faults(events []history.Event, end int64) ([]fault, []string) {
 			continue
 		}
 		undoes[e.Fault] = true
-		if e.Fault == "" {
+		if e.Fault == "" || e.Fault == e.Phase {
 			healed = e
 			continue
 		}

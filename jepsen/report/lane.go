@@ -21,11 +21,7 @@ type bar struct {
 	Class    string
 	Title    string
 	Link     string
-	Label    string // beside it
 }
-
-// End is where it ends.
-func (b *bar) End() float64 { return places(b.At + b.Wide) }
 
 const (
 	maxTargets = 6   // lanes of one fault; one of more has one lane

@@ -42,15 +42,20 @@ func (r *run) plots(a *axis, c *curves) []plot {
 	if r.load < r.end {
 		load = load[:a.bucket(r.load)]
 	}
-	top := nice(max(peak(c.acked), peak(load)))
-	rates := plot{Title: "Records per second", Ticks: linear(top, digits), Tall: true, Lines: []line{
-		{Name: "polled", Class: "b", Unit: "/s", Path: a.path(c.polled, top), Values: values(c.polled)},
-		{Name: "acknowledged", Class: "a", Unit: "/s", Path: a.path(c.acked, top), Values: values(c.acked)},
-	}}
-	if most := peak(c.polled); most > top {
-		rates.Note = fmt.Sprintf("polls go up to %s/s in the final reads, beyond the scale", digits(most))
+	acked := rate(a, "Records acknowledged", c.acked, peak(c.acked))
+	acked.Tall = true
+	polled := rate(a, "Records polled", c.polled, peak(load))
+	if most := peak(c.polled); most > nice(peak(load)) {
+		polled.Note = fmt.Sprintf("up to %s/s in the final reads, beyond the scale", digits(most))
 	}
-	return []plot{rates, latency(a, c), r.unseenPlot(a, c), lag(a, c), failures(a, c)}
+	return []plot{acked, latency(a, c), polled, r.unseenPlot(a, c), lag(a, c), failures(a, c)}
+}
+
+func rate(a *axis, title string, s series, most float64) plot {
+	top := nice(most)
+	return plot{Title: title, Ticks: linear(top, digits), Lines: []line{
+		{Name: "per second", Class: "a", Unit: "/s", Fill: true, Path: a.area(s, top), Values: values(s)},
+	}}
 }
 
 func latency(a *axis, c *curves) plot {
@@ -83,10 +88,10 @@ func (a *axis) logarithmic(most, least series, lines []line) plot {
 	tick := func(v float64) {
 		p.Ticks = append(p.Ticks, mark{places((1 - (math.Log10(v)-lo)/(hi-lo)) * 100), span(int64(math.Round(v * 1e9)))})
 	}
-	for d := lo; d <= hi; d++ {
+	for d := hi; d >= lo; d -= 1 + math.Floor((hi-lo)/5) {
 		tick(math.Pow(10, d))
-		if d < hi && hi-lo < 3 {
-			tick(3 * math.Pow(10, d))
+		if d > lo && hi-lo < 3 {
+			tick(3 * math.Pow(10, d-1))
 		}
 	}
 	for i := range lines {
@@ -118,7 +123,7 @@ func lag(a *axis, c *curves) plot {
 		{Name: "worst", Class: "b", series: c.oldest},
 		{Name: "median", Class: "a", series: c.lag},
 	})
-	p.Title, p.Tall = "Lag from the acknowledgement to the first poll", true
+	p.Title = "Lag from the acknowledgement to the first poll"
 	if len(p.Lines) == 0 {
 		p.Empty = "No record was polled after it was acknowledged."
 	}

@@ -185,11 +185,11 @@ func TestSeries(t *testing.T) {
 	}
 	none := math.NaN()
 	for i, want := range [][4]float64{
-		{0, 2, 0, 0},           // polled/s
 		{2, 0, 0, 1},           // acknowledged/s
 		{0.3, none, none, 0.1}, // slowest
 		{0.3, none, none, 0.1}, // p99
 		{0.3, none, none, 0.1}, // median
+		{0, 2, 0, 0},           // polled/s
 		{2, 1, 1, 2},           // unseen
 		{0.5, 1, none, 0.5},    // worst lag; that of record 2 is not shown
 		{none, 1, none, none},  // median lag
@@ -206,6 +206,7 @@ func TestSeries(t *testing.T) {
 		t.Errorf("at the end %v operations are unknown and %v records unseen", l[8][399], l[5][399])
 	}
 	wants(t, "the text", text, "6 operations: 4 ok, 1 failed, 1 unknown", "3 acknowledged, 1 never polled; 3 polled", "3 s without an acknowledgement, at 0:00.500")
+	wants(t, "the page", page, `no acks <em>3 s</em></span><div><a class="longest" title="3 s without an acknowledgement, at 0:00.500" style="left:0.125%;width:0.75%">`)
 }
 
 // However long a run is, it has few buckets and they cover it.
@@ -266,10 +267,12 @@ func TestFaults(t *testing.T) {
 	wants(t, "the text", text, "6 faults, 4 proved, 1 not undone",
 		"a fault left no proof that it happened: pause", "a fault could not be done: cut: no such link",
 		"a fault could not be undone: pause: no such process", "a fault was not undone: pause n1")
-	// A heal that names no fault undoes the rest.
-	h.Events[len(h.Events)-1] = history.Event{At: 71 * sec, End: 71 * sec, Phase: "heal"}
-	page, _ = write(t, h, nil, check.Unknown, report.Extra{})
-	wants(t, "the table", page, row("0:50.000", "21 s", "pause", "n1", "state T", ""))
+	// A heal of no fault undoes the rest.
+	for _, name := range []string{"", "heal"} {
+		h.Events[len(h.Events)-1] = history.Event{At: 71 * sec, End: 71 * sec, Fault: name, Phase: "heal"}
+		page, _ = write(t, h, nil, check.Unknown, report.Extra{})
+		wants(t, "the table", page, row("0:50.000", "21 s", "pause", "n1", "state T", ""))
+	}
 }
 
 // An anomaly shows the operations that it names, their neighbours of the same
@@ -290,6 +293,9 @@ func TestAnomaly(t *testing.T) {
 	wants(t, "the page", page, cell(false, 6), cell(false, 8), cell(true, 10), cell(false, 12), cell(false, 14), "5 more operations of this partition",
 		cell(true, 30), cell(false, 34), `<span class="mark">5: 110</span>`, "The worst 1 of 70.",
 		`id="order-L3-1"`, "<title>#10 send at 0:10.001: offset 5, value 110</title>", `<i style="top:`)
+	if n := strings.Count(page, "value 110 is lost"); n != 3 {
+		t.Errorf("the anomaly is told %d times; want the head, the time line and the check", n)
+	}
 	for _, other := range []int64{5, 11, 16, 36} {
 		if strings.Contains(page, cell(false, other)) {
 			t.Errorf("operation %d is shown", other)

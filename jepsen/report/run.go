@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"ponor/jepsen/check"
 	"ponor/jepsen/history"
@@ -40,7 +41,10 @@ type gap struct{ from, to int64 }
 
 func (g gap) length() int64 { return g.to - g.from }
 
-const maxGaps = 100
+const (
+	maxGaps = 100
+	minGap  = int64(500 * time.Millisecond)
+)
 
 func newRun(h *history.History, results []check.Result, verdict check.Verdict, extra Extra) *run {
 	r := &run{History: tidy(h), results: slices.Clone(results), verdict: verdict, extra: extra}
@@ -155,7 +159,8 @@ func (r *run) join() {
 }
 
 // pause finds the gaps between acknowledgements from the first send to the end of
-// the last before the final reads: the longest, and those at least a third of it.
+// the last before the final reads: the longest, and those of at least minGap and a
+// third of it.
 func (r *run) pause() {
 	first, end := never, int64(0)
 	var acks []int64
@@ -184,7 +189,7 @@ func (r *run) pause() {
 	}
 	last = first
 	for _, t := range acks {
-		if g := (gap{last, t}); 3*g.length() >= longest.length() && g.length() > 0 {
+		if g := (gap{last, t}); g == longest && g.length() > 0 || g.length() >= max(longest.length()/3, minGap) {
 			r.gaps = append(r.gaps, g)
 		}
 		last = t

@@ -21,6 +21,7 @@ type view struct {
 	Ticks     []mark
 	Lanes     []lane
 	Gaps      []bar
+	Longest   string
 	Anomalies []bar
 	Final     float64 // percent where the final reads begin; 100: there were none
 	Shade     string
@@ -86,7 +87,7 @@ func newView(r *run) *view {
 	for i, g := range r.gaps {
 		b := bar{At: places(100 * a.at(g.from)), Wide: places(100 * (a.at(g.to) - a.at(g.from))), Title: capital(r.gapWords(g))}
 		if i == 0 {
-			b.Label = span(g.length())
+			b.Class, v.Longest = "longest", span(g.length())
 		}
 		v.Gaps = append(v.Gaps, b)
 	}
