@@ -11,6 +11,7 @@ package check
 import (
 	"cmp"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,6 +75,10 @@ type Summary struct {
 func All(h *history.History, w *White) Summary {
 	if w == nil {
 		w = &White{}
+	}
+	if len(h.Ops) > 1<<20 {
+		// Most of the heap is the history, and none of that is garbage.
+		defer debug.SetGCPercent(debug.SetGCPercent(20))
 	}
 	r, err := newRun(h, w)
 	if err != nil {

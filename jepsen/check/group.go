@@ -222,7 +222,7 @@ func (r *run) registers() {
 	budget := budget{until: time.Now().Add(linearTime)}
 	for _, at := range inOrderKeys(ops) {
 		list := ops[at]
-		if !slices.ContainsFunc(list, func(o porcupine.Operation) bool { return !o.Input.(register).write }) {
+		if !slices.ContainsFunc(list, func(o register) bool { return !o.write }) {
 			continue
 		}
 		f.Checked += int64(len(list))
@@ -234,7 +234,7 @@ func (r *run) registers() {
 			f.note("%s of group %s has %d operations, more than %d: reads were compared with commits only", r.name(at.key), at.group, len(list), maxLinear)
 			continue
 		}
-		switch budget.judge(registerModel, list) {
+		switch budget.judge(registerModel, registerOperations(list)) {
 		case porcupine.Ok:
 		case porcupine.Illegal:
 			f.add(0, func() Anomaly {
@@ -251,8 +251,8 @@ func (r *run) registers() {
 }
 
 // registerOps are the commits and reads of each offset.
-func (r *run) registerOps() map[groupOffset][]porcupine.Operation {
-	ops := map[groupOffset][]porcupine.Operation{}
+func (r *run) registerOps() map[groupOffset][]register {
+	ops := map[groupOffset][]register{}
 	for i := range r.Ops {
 		o := &r.Ops[i]
 		write := o.F == history.Commit
@@ -268,7 +268,7 @@ func (r *run) registerOps() map[groupOffset][]porcupine.Operation {
 				end = never
 			}
 			at := groupOffset{o.Group, off.Key}
-			ops[at] = append(ops[at], porcupine.Operation{ClientId: int(o.Process), Input: register{o.Index, write, off.Offset}, Call: o.Invoked, Return: end})
+			ops[at] = append(ops[at], register{int32(i), o.Process, write, off.Offset, o.Invoked, end})
 		}
 	}
 	return ops
@@ -276,71 +276,76 @@ func (r *run) registerOps() map[groupOffset][]porcupine.Operation {
 
 // pruned leaves out commits of unknown effect that nobody read: they change
 // nothing, and cost much.
-func pruned(list []porcupine.Operation) []porcupine.Operation {
+func pruned(list []register) []register {
 	read := map[int64]bool{}
 	for _, o := range list {
-		if in := o.Input.(register); !in.write {
-			read[in.value] = true
+		if !o.write {
+			read[o.value] = true
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(o porcupine.Operation) bool {
-		in := o.Input.(register)
-		return in.write && o.Return == never && !read[in.value]
+	return slices.DeleteFunc(slices.Clone(list), func(o register) bool {
+		return o.write && o.back == never && !read[o.value]
 	})
 }
 
-func firstOps(list []porcupine.Operation) []int64 {
+func registerOperations(list []register) []porcupine.Operation {
+	out := make([]porcupine.Operation, len(list))
+	for i, o := range list {
+		out[i] = porcupine.Operation{ClientId: int(o.process), Input: o, Call: o.call, Return: o.back}
+	}
+	return out
+}
+
+func firstOps(list []register) []int64 {
 	var out []int64
 	for _, o := range list[:min(len(list), 8)] {
-		out = append(out, o.Input.(register).op)
+		out = append(out, int64(o.op))
 	}
 	return out
 }
 
 // stale is the linear half of G4: a read gives what was committed, and nothing
 // that another commit had replaced before the read began.
-func (r *run) stale(f *found, at groupOffset, list []porcupine.Operation) bool {
+func (r *run) stale(f *found, at groupOffset, list []register) bool {
 	type commits struct{ begun, ended int64 } // earliest call, latest return
 	by := map[int64]commits{}
-	var ended []porcupine.Operation
+	var ended []register
 	for _, o := range list {
-		in := o.Input.(register)
-		if !in.write {
+		if !o.write {
 			continue
 		}
-		c, ok := by[in.value]
+		c, ok := by[o.value]
 		if !ok {
-			c.begun = o.Call
+			c.begun = o.call
 		}
-		by[in.value] = commits{min(c.begun, o.Call), max(c.ended, o.Return)}
-		if o.Return < never {
+		by[o.value] = commits{min(c.begun, o.call), max(c.ended, o.back)}
+		if o.back < never {
 			ended = append(ended, o)
 		}
 	}
 	var newest timeline // when commits began, by the time at which they had ended
-	slices.SortStableFunc(ended, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+	slices.SortStableFunc(ended, func(a, b register) int { return cmp.Compare(a.back, b.back) })
 	for _, o := range ended {
-		newest.add(o.Return, o.Call, int32(o.Input.(register).op))
+		newest.add(o.back, o.call, o.op)
 	}
 	bad := false
 	for _, o := range list {
-		in := o.Input.(register)
-		if in.write {
+		if o.write {
 			continue
 		}
-		c, known := by[in.value]
-		was, replaced := newest.before(o.Call)
-		if known && c.begun <= o.Return && (!replaced || c.ended >= was.max) || !known && !replaced {
+		c, known := by[o.value]
+		was, replaced := newest.before(o.call)
+		if known && c.begun <= o.back && (!replaced || c.ended >= was.max) || !known && !replaced {
 			continue
 		}
 		bad = true
 		f.add(0, func() Anomaly {
 			a := Anomaly{
-				Text: fmt.Sprintf("group %s had offset %d of %s, which nobody had committed", at.group, in.value, r.name(at.key)),
-				Key:  at.key, At: o.Return, Ops: []int64{in.op},
+				Text: fmt.Sprintf("group %s had offset %d of %s, which nobody had committed", at.group, o.value, r.name(at.key)),
+				Key:  at.key, At: o.back, Ops: []int64{int64(o.op)},
 			}
 			if replaced {
-				a.Text = fmt.Sprintf("group %s had offset %d of %s after another was committed", at.group, in.value, r.name(at.key))
+				a.Text = fmt.Sprintf("group %s had offset %d of %s after another was committed", at.group, o.value, r.name(at.key))
 				a.Ops = append(a.Ops, int64(was.op))
 			}
 			return a

@@ -79,12 +79,12 @@ func (h *health) start(e history.Event) {
 
 // longest is the longest time without a fault in a span, ns. A calm time counts
 // only from a while after the fault before it, in which the cluster recovers.
-func (h *health) longest(from, to int64, recover time.Duration) int64 {
+func (h *health) longest(from, to int64, settle time.Duration) int64 {
 	var most int64
 	for _, c := range h.calm {
 		begin := c.from
 		if begin > 0 {
-			begin += int64(recover)
+			begin += int64(settle)
 		}
 		most = max(most, min(to, c.to)-max(from, begin))
 	}

@@ -26,6 +26,7 @@ type run struct {
 	// batches are the sends of one key in one op, in the order of the ops.
 	batches   []batch
 	consumers map[string]*group // after the walk
+	future    bool              // a value was read before it was sent
 	// Checks that several parts add to: L5, L6, L19, L22, L26, M6.
 	aborted, early, phantom, torn, kept, epochs *found
 }
@@ -307,6 +308,7 @@ func (r *run) origin(o *history.Op, p *history.Polled) int32 {
 		return -1
 	}
 	w := &r.Ops[r.vals[id].op]
+	r.future = r.future || w.Invoked > o.Completed
 	if w.Type == history.Fail {
 		r.aborted.add(0, func() Anomaly {
 			return Anomaly{

@@ -54,24 +54,22 @@ func (r *run) linear() {
 	f.Optional = true
 	byKey := make([][]porcupine.Operation, len(r.logs))
 	maybe := make([]int, len(r.logs))
-	why := make([]string, len(r.logs))
+	why := r.tooMany()
 	for i := range r.batches {
 		r.appended(&r.batches[i], byKey, maybe, why)
 	}
 	for i := range r.Ops {
-		r.looked(&r.Ops[i], byKey)
+		r.looked(&r.Ops[i], byKey, why)
 	}
 	budget := budget{until: time.Now().Add(linearTime)}
 	for k := range byKey {
 		l := &r.logs[k]
 		ops := byKey[k]
 		switch {
-		case l.gone || len(ops) < 2:
+		case l.gone || why[k] == "" && len(ops) < 2:
 			continue
 		case maybe[k] > maxMaybe:
 			why[k] = fmt.Sprintf("%d sends of unknown effect, more than %d", maybe[k], maxMaybe)
-		case len(ops) > maxLinear:
-			why[k] = fmt.Sprintf("%d operations, more than %d", len(ops), maxLinear)
 		case maybe[k] == 0 && why[k] == "" && l.gaps():
 			why[k] = "offsets without a known record"
 		}
@@ -95,6 +93,27 @@ func (r *run) linear() {
 		}
 	}
 	f.Note = shortNote(f.Note)
+}
+
+// tooMany says which keys have more operations than can be searched.
+func (r *run) tooMany() []string {
+	n, why := make([]int, len(r.logs)), make([]string, len(r.logs))
+	for i := range r.batches {
+		n[r.batches[i].key]++
+	}
+	for i := range r.Ops {
+		if o := &r.Ops[i]; o.F == history.ListOffsets {
+			for _, off := range o.Offsets {
+				n[off.Key]++
+			}
+		}
+	}
+	for k := range n {
+		if n[k] > maxLinear {
+			why[k] = fmt.Sprintf("%d operations, more than %d", n[k], maxLinear)
+		}
+	}
+	return why
 }
 
 // shortNote bounds a note with a part for each key.
@@ -122,7 +141,7 @@ func (l *keyLog) longer() bool {
 // phase read everything and not this one, it has not.
 func (r *run) appended(b *batch, byKey [][]porcupine.Operation, maybe []int, why []string) {
 	o, l := &r.Ops[b.op], &r.logs[b.key]
-	if o.Type == history.Fail {
+	if o.Type == history.Fail || why[b.key] != "" {
 		return
 	}
 	first, end := int64(-1), never
@@ -163,11 +182,14 @@ func (r *run) appended(b *batch, byKey [][]porcupine.Operation, maybe []int, why
 }
 
 // looked enters what an operation saw of the end of a log.
-func (r *run) looked(o *history.Op, byKey [][]porcupine.Operation) {
+func (r *run) looked(o *history.Op, byKey [][]porcupine.Operation, why []string) {
 	if o.Type != history.OK {
 		return
 	}
 	add := func(k history.Key, end int64) {
+		if why[k] != "" {
+			return
+		}
 		byKey[k] = append(byKey[k], porcupine.Operation{ClientId: int(o.Process), Input: logOp{op: o.Index, offset: end}, Call: o.Invoked, Return: o.Completed})
 	}
 	switch {
@@ -205,9 +227,9 @@ func stuckAt(ops []porcupine.Operation) []int64 {
 
 // register is an operation on a committed offset.
 type register struct {
-	op    int64
-	write bool
-	value int64
+	op, process       int32
+	write             bool
+	value, call, back int64
 }
 
 // unset is the state of a register of which nothing is known.

@@ -207,7 +207,6 @@ type consumer struct {
 	gen    int32
 	told   []history.Rebalance
 	zombie bool
-	gone   bool
 }
 
 // reader assigns and polls, and looks at offsets.
@@ -219,7 +218,7 @@ func (m *model) reader() {
 		o.Seek = m.rng.IntN(4) == 0
 		was := c.pos
 		c.pos, c.keys = map[history.Key]int64{}, nil
-		for _, k := range m.rng.Perm(len(m.logs))[:1+m.rng.IntN(len(m.logs))] {
+		for _, k := range m.rng.Perm(len(m.logs))[:1+m.rng.IntN(min(8, len(m.logs)))] {
 			k := history.Key(k)
 			o.Keys = append(o.Keys, k)
 			c.keys = append(c.keys, k)
@@ -264,7 +263,7 @@ func (m *model) poll(c *consumer, phase string, next func()) {
 		for _, k := range c.keys {
 			l := &m.logs[k]
 			c.pos[k] = max(c.pos[k], l.start)
-			for n := m.rng.IntN(8); n > 0 && c.pos[k] < int64(len(l.values)); n-- {
+			for n := m.rng.IntN(6); n > 0 && c.pos[k] < int64(len(l.values)); n-- {
 				o.Polls = append(o.Polls, history.Polled{Key: k, Value: l.values[c.pos[k]], Offset: c.pos[k]})
 				c.pos[k]++
 			}
@@ -300,7 +299,11 @@ func (m *model) look(p int32, next func()) {
 	o := m.begin(p, history.ListOffsets)
 	o.Keys = []history.Key{k}
 	do := func() { m.readAll(o, k) }
-	switch m.rng.IntN(3) {
+	what := m.rng.IntN(3)
+	if len(m.logs[k].values) > 3000 {
+		what = m.rng.IntN(2)
+	}
+	switch what {
 	case 0:
 		o.Spec = "latest"
 		do = func() {

@@ -18,7 +18,6 @@ func (r *run) values() {
 
 		readers: map[history.Key]int64{},
 	}
-	v.unseen.required = true
 	for k := range r.logs {
 		if l := &r.logs[k]; !l.gone {
 			v.clashes(history.Key(k), l)
@@ -92,7 +91,14 @@ func (v *valueChecks) fate(val *val, id int32) {
 		return
 	}
 	v.wasLost(l, val, id)
-	if l.final.at == 0 || o.Completed > l.final.at || val.first < l.floor && l.floor > 0 {
+	if o.Type != history.OK && val.flags&wasAcked == 0 {
+		return // only what was read of its batch proves it
+	}
+	if val.first < l.floor && l.floor > 0 {
+		return
+	}
+	v.unseen.required = true
+	if l.final.at == 0 || o.Completed > l.final.at {
 		return
 	}
 	if !l.final.done && (val.first < 0 || val.first > l.final.max) {

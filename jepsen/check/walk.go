@@ -23,6 +23,13 @@ type proc struct {
 	polled     int64     // invocation of its last ok poll
 }
 
+func (p *proc) String() string { return fmt.Sprintf("process %d", p.id) }
+
+// onePoll is who moved within an op.
+type onePoll struct{}
+
+func (onePoll) String() string { return "one poll" }
+
 // cursor is where a process, or a group, is in a key.
 type cursor struct {
 	key   history.Key
@@ -45,6 +52,8 @@ type group struct {
 	empties int
 	polled  int64
 }
+
+func (g *group) String() string { return "group " + g.name }
 
 // member is what a group did with a key, all its members together.
 type member struct {
@@ -92,7 +101,7 @@ func (r *run) walk() {
 	}
 	for _, g := range inOrder(w.groups) {
 		for _, m := range inOrder(g.members) {
-			w.behind(w.groupStuck, &m.cursor, g.empties, g.polled, groupBound, "group "+g.name)
+			w.behind(w.groupStuck, &m.cursor, g.empties, g.polled, groupBound, g)
 		}
 	}
 	w.tail()
@@ -236,9 +245,9 @@ func (w *walker) touch(p *proc, o *history.Op, k history.Key) (*cursor, *member)
 	p.touched = append(p.touched, c)
 	w.late(o, c)
 	if m == nil {
-		w.behind(w.stuck, c, p.empties, o.Invoked, StuckBound, fmt.Sprintf("process %d", p.id))
+		w.behind(w.stuck, c, p.empties, o.Invoked, StuckBound, p)
 	} else {
-		w.behind(w.groupStuck, &m.cursor, p.group.empties, o.Invoked, groupBound, "group "+p.group.name)
+		w.behind(w.groupStuck, &m.cursor, p.group.empties, o.Invoked, groupBound, p.group)
 		m.at, m.empty = o.Completed, p.group.empties
 	}
 	return c, m
@@ -375,9 +384,9 @@ func (w *walker) step(o *history.Op, c *cursor, l *keyLog, i int32) {
 	w.innerBack.Checked++
 	switch {
 	case i <= c.inner:
-		w.innerBack.add(int64(c.inner-i), w.moved(o, c.key, c.inner, i, "one poll"))
+		w.innerBack.add(int64(c.inner-i), w.moved(o, c.key, c.inner, i, onePoll{}))
 	case l.skipped(c.inner, i):
-		w.innerSkip.add(int64(i-c.inner), w.moved(o, c.key, c.inner, i, "one poll"))
+		w.innerSkip.add(int64(i-c.inner), w.moved(o, c.key, c.inner, i, onePoll{}))
 		w.passed(o, c.key, c.inner, i)
 	}
 }
@@ -386,7 +395,7 @@ func (w *walker) step(o *history.Op, c *cursor, l *keyLog, i int32) {
 func (w *walker) across(p *proc, o *history.Op, c *cursor, l *keyLog, i int32) {
 	w.pollSkip.Checked++
 	w.pollBack.Checked++
-	text := w.moved(o, c.key, c.last, i, fmt.Sprintf("process %d", p.id))
+	text := w.moved(o, c.key, c.last, i, p)
 	switch {
 	case i <= c.last && p.subscribed:
 		w.pollBack.tolerate(whySubscribed, int64(c.last-i), text)
@@ -401,7 +410,7 @@ func (w *walker) across(p *proc, o *history.Op, c *cursor, l *keyLog, i int32) {
 	}
 }
 
-func (w *walker) moved(o *history.Op, k history.Key, from, to int32, who string) func() Anomaly {
+func (w *walker) moved(o *history.Op, k history.Key, from, to int32, who fmt.Stringer) func() Anomaly {
 	return func() Anomaly {
 		l := &w.logs[k]
 		text := fmt.Sprintf("%s went from offset %d of %s back to %d", who, l.offsets[from], w.name(k), l.offsets[to])
@@ -468,7 +477,7 @@ func (w *walker) late(o *history.Op, c *cursor) {
 }
 
 // behind is V6 and G6: nobody polls nothing for long while there is something.
-func (w *walker) behind(f *found, c *cursor, empties int, now int64, bound time.Duration, who string) {
+func (w *walker) behind(f *found, c *cursor, empties int, now int64, bound time.Duration, who fmt.Stringer) {
 	l := &w.logs[c.key]
 	f.Checked++
 	if empties-c.empty < emptyPolls || l.losing() || now-c.at < int64(bound) {
@@ -497,7 +506,7 @@ func (w *walker) behind(f *found, c *cursor, empties int, now int64, bound time.
 func (w *walker) retire(p *proc) {
 	for _, c := range inOrder(p.cursors) {
 		if !p.subscribed {
-			w.behind(w.stuck, c, p.empties, p.polled, StuckBound, fmt.Sprintf("process %d", p.id))
+			w.behind(w.stuck, c, p.empties, p.polled, StuckBound, p)
 		}
 	}
 }

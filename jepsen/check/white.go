@@ -9,18 +9,18 @@ import (
 // checks on it are unknown if the cluster is ours, and absent if it is another's.
 type White struct {
 	// Leaders of the metadata quorum, as the voters reported them.
-	Leaders []Leader
+	Leaders []Leader `json:"leaders,omitempty"`
 	// Hashes of the metadata, of the same index on several nodes.
-	Hashes []Hash
+	Hashes []Hash `json:"hashes,omitempty"`
 	// Owners in the order in which the metadata named them.
-	Owners []Owner
+	Owners []Owner `json:"owners,omitempty"`
 	// Batches are the headers of a partition's whole log, by offset.
-	Batches map[history.Key][]Batch
+	Batches map[history.Key][]Batch `json:"batches,omitempty"`
 	// Store is what a verification of the whole store found after the run.
-	Store *verify.Report
+	Store *verify.Report `json:"store,omitempty"`
 	// Findings of those who looked at something else, by id of the check: M2,
 	// M3, M8, S2, S4, S5, S7, S9 to S12, or more on another.
-	Findings map[string]Finding
+	Findings map[string]Finding `json:"findings,omitempty"`
 }
 
 // Leader says that a node led in a term.
