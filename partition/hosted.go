@@ -204,10 +204,8 @@ func (s *Set) work(ctx context.Context) {
 // of while the store works.
 func (s *Set) open(ctx context.Context, h *hosted) {
 	epoch, id := h.epoch, h.id
-	name := id.Topic
+	cfg := Config{ID: id, Epoch: epoch, Host: &s.host, Settings: s.settings(id.Topic)}
 	s.hosting.mu.Unlock()
-	cfg := Config{ID: id, Epoch: epoch, Host: &s.host,
-		Settings: func() metadata.TopicSettings { return s.cfg.Meta.Image().TopicSettings(name) }}
 	local := cfg.Settings().Local
 	cfg.Store = s.cfg.Shared
 	if local {
@@ -246,6 +244,17 @@ func (s *Set) open(ctx context.Context, h *hosted) {
 		s.serving.mu.Unlock()
 	}
 	h.tell()
+}
+
+// settings is how a topic's settings are asked for. Partitions of one topic open
+// one after another and share the function, which saves memory. hosting.mu is
+// held.
+func (s *Set) settings(topic string) func() metadata.TopicSettings {
+	if s.hosting.latest == nil || s.hosting.topic != topic {
+		s.hosting.topic = topic
+		s.hosting.latest = func() metadata.TopicSettings { return s.cfg.Meta.Image().TopicSettings(topic) }
+	}
+	return s.hosting.latest
 }
 
 func storageMode(local bool) string {

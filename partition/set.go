@@ -87,8 +87,9 @@ type Set struct {
 		m       map[key]*hosted
 		queue   []*hosted // have work to do, each at most once
 		workers int
-		failing int           // wanted, but the last attempt failed
-		pass    uint64        // counts reconciles, to find what an image no longer lists
+		failing int    // wanted, but the last attempt failed
+		topic   string // of the last that was opened, for settings
+		latest  func() metadata.TopicSettings
 		passed  chan struct{} // closed after the next reconcile
 		doomed  map[metadata.TopicID]*doomed
 		stopped bool

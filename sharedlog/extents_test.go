@@ -267,8 +267,8 @@ func TestIdleStreamsCostLittle(t *testing.T) {
 		}
 		logs[i] = l
 	}
-	if got := (heap() - before) / int64(len(ps)); got > 460 {
-		t.Errorf("an idle log costs %d bytes, at most 460 are allowed", got)
+	if got := (heap() - before) / int64(len(ps)); got > 380 {
+		t.Errorf("an idle log costs %d bytes, at most 380 are allowed", got)
 	} else {
 		t.Logf("an idle log costs %d bytes", got)
 	}

@@ -16,11 +16,11 @@ type Log struct {
 	settings func() commitlog.Settings
 
 	mu        sync.Mutex
-	segments  []segment // at least one; the last is active
-	live      int       // segments from here on were appended by this Log
-	firstTime int64     // timestamp that the active segment began with, -1 if empty
-	begun     time.Time // when its first batch was appended
-	coarse    bool      // some of the older segments stand for many
+	segments  []segment     // at least one; the last is active
+	live      int           // segments from here on were appended by this Log
+	firstTime int64         // timestamp that the active segment began with, -1 if empty
+	begun     time.Duration // when its first batch was appended, since the store was made
+	coarse    bool          // some of the older segments stand for many
 	refining  bool
 }
 

@@ -68,7 +68,7 @@ func (l *Log) appended(base, end commitlog.Offset, bytes, ts int64) {
 		l.firstTime = -1
 	}
 	if a.bytes == 0 {
-		l.firstTime, l.begun = ts, time.Now()
+		l.firstTime, l.begun = ts, time.Since(l.store.made)
 	}
 	a.end = end
 	a.bytes += bytes
@@ -83,7 +83,7 @@ func (l *Log) Segments() []commitlog.Segment {
 	b := l.stream.Offsets()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a := l.segments[len(l.segments)-1]; a.bytes > 0 && time.Since(l.begun) > s.SegmentAge {
+	if a := l.segments[len(l.segments)-1]; a.bytes > 0 && time.Since(l.store.made)-l.begun > s.SegmentAge {
 		l.segments = append(l.segments, segment{base: a.end, end: a.end, maxTime: -1})
 		l.firstTime = -1
 	}

@@ -25,6 +25,7 @@ type Meta = engine.Meta
 // make a new Store. All methods are safe for concurrent use.
 type Store struct {
 	engine *engine.Engine
+	made   time.Time
 	client stream.Client
 	ctx    context.Context // of background loads; ends with Close
 	cancel context.CancelFunc
@@ -40,7 +41,7 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{engine: e, client: e}
+	s := &Store{engine: e, made: time.Now(), client: e}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s, nil
 }

@@ -59,11 +59,11 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 			continue
 		}
 		s.mu.Lock()
-		s.check = checkpoint{}
+		s.check = nil
 		if ps.folded && len(ps.check) <= maxKeptCheckpoint {
 			// Of its own end, which is not the committed one if the stream went to
 			// another broker and came back since.
-			s.check = checkpoint{bytes: ps.check, end: ps.runs[len(ps.runs)-1].end}
+			s.check = &checkpoint{bytes: ps.check, end: ps.runs[len(ps.runs)-1].end}
 		}
 		s.mu.Unlock()
 		s.detach(nil)

@@ -13,11 +13,11 @@ import (
 type handle struct {
 	s     *streamState
 	epoch commitlog.Epoch
+	// frozen: a flip is under way, nothing may be appended (cmd-2). Under s.mu.
+	frozen bool // beside epoch, which saves memory
 	// confirmed is OpenOptions.Confirmed.
 	confirmed func()
 	err       error // under s.mu: why it does not serve any more
-	// frozen: a flip is under way, nothing may be appended (cmd-2). Under s.mu.
-	frozen bool
 	// found is what Open recovered, until Recovered takes it. Under s.mu.
 	found *commitlog.Recovery
 }

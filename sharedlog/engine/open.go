@@ -126,8 +126,8 @@ func (e *Engine) attach(id commitlog.StreamID, opts stream.OpenOptions) (*handle
 	}
 	s.start = max(s.start, p.Start)
 	s.committed = p.End
-	s.check = checkpoint{}
-	s.opts = settings{fold: opts.Checkpoints, ageClass: ageClass(opts.RetentionAge)}
+	s.check = nil
+	s.opts = settings{fold: opts.Checkpoints, age: opts.RetentionAge}
 	h := &handle{s: s, epoch: opts.Epoch, confirmed: opts.Confirmed}
 	s.open = h
 	return h, nil, nil
@@ -135,21 +135,15 @@ func (e *Engine) attach(id commitlog.StreamID, opts stream.OpenOptions) (*handle
 
 // ageClass groups retention times so that what dies together lies together: the
 // power of two of hours, 0 for less than one, 63 for unlimited.
-func ageClass(age func() time.Duration) func() int {
-	return func() int {
-		if age == nil {
-			return 0
-		}
-		d := age()
-		if d <= 0 {
-			return 63
-		}
-		n := 0
-		for h := d / time.Hour; h > 0; h >>= 1 {
-			n++
-		}
-		return n
+func ageClass(age time.Duration) int {
+	if age <= 0 {
+		return 63
 	}
+	n := 0
+	for h := age / time.Hour; h > 0; h >>= 1 {
+		n++
+	}
+	return n
 }
 
 // Recovered implements stream.Stream.

@@ -210,10 +210,10 @@ func (e *Engine) planPack(ctx context.Context, slots []*wal.Slot, bodies *slotBo
 	for _, ps := range order {
 		if s := e.state(ps.id); s != nil {
 			s.mu.Lock()
-			class := s.opts.ageClass
+			age := s.opts.age
 			s.mu.Unlock()
-			if class != nil {
-				ps.class = class()
+			if age != nil {
+				ps.class = ageClass(age())
 			}
 		}
 	}
@@ -255,7 +255,10 @@ func (e *Engine) foldPack(ctx context.Context, ps *packStream) error {
 	var kept checkpoint
 	if s := e.state(ps.id); s != nil {
 		s.mu.Lock()
-		fold, kept = s.opts.fold, s.check
+		fold = s.opts.fold
+		if s.check != nil {
+			kept = *s.check
+		}
 		s.mu.Unlock()
 	}
 	if fold == nil {

@@ -192,18 +192,22 @@ func (h *handle) lost() error {
 func (s *streamState) nextWindow(from commitlog.Offset, asked, most int) (window int, sequential bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sequential = from == s.coldNext && s.window > 0; sequential {
-		s.window = min(s.window*2, most)
-	} else {
-		s.window = min(max(asked, pageBytes), most)
+	if s.cold == nil {
+		s.cold = &coldReader{}
 	}
-	return s.window, sequential
+	c := s.cold
+	if sequential = from == c.next && c.window > 0; sequential {
+		c.window = min(c.window*2, most)
+	} else {
+		c.window = min(max(asked, pageBytes), most)
+	}
+	return c.window, sequential
 }
 
 func (s *streamState) readUpTo(next commitlog.Offset) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.coldNext = next
+	s.cold.next = next
 }
 
 // warmLater has the bytes from offset next on fetched ahead of a sequential

@@ -172,8 +172,8 @@ func chunksOf(index *wal.Index, id commitlog.StreamID) []wal.Chunk {
 func (s *streamState) keep(rec commitlog.Recovery) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.check = checkpoint{}
-	if len(rec.Batches) == 0 && len(rec.Checkpoint) <= maxKeptCheckpoint {
-		s.check = checkpoint{bytes: rec.Checkpoint, end: rec.CheckpointEnd}
+	s.check = nil
+	if rec.CheckpointEnd > 0 && len(rec.Batches) == 0 && len(rec.Checkpoint) <= maxKeptCheckpoint {
+		s.check = &checkpoint{bytes: rec.Checkpoint, end: rec.CheckpointEnd}
 	}
 }

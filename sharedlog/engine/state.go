@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 	"sync"
+	"time"
 	"unsafe"
 
 	"ponor/commitlog"
@@ -29,22 +30,25 @@ type streamState struct {
 	last      *commitlog.Slot  // of the newest append
 	pieces    []piece
 	opts      settings
-	check     checkpoint
+	check     *checkpoint
+	cold      *coldReader // nil before the first
+}
 
-	// Sequential readers of cold data, see reader.window.
-	coldNext commitlog.Offset
-	window   int
+// coldReader is where the next cold read begins if one reader goes on, and how
+// many bytes are read at a time; see nextWindow.
+type coldReader struct {
+	next   commitlog.Offset
+	window int
 }
 
 // settings are the parts of OpenOptions that packing uses, kept after Close.
 type settings struct {
-	fold     commitlog.Checkpointer
-	ageClass func() int
+	fold commitlog.Checkpointer
+	age  func() time.Duration
 }
 
 // checkpoint is the newest folded checkpoint, kept while small so that packing
-// needs no read. It covers what is below end; the zero value is that of an empty
-// stream.
+// needs no read. It covers what is below end; nil is that of an empty stream.
 type checkpoint struct {
 	bytes []byte
 	end   commitlog.Offset
