@@ -4,82 +4,91 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"ponor/coordinator"
 )
 
-// expireAtOnce is about how many records one Tick writes for old offsets; calls go
-// on between that and the rest.
-const expireAtOnce = 1000
+// Bounds of one Tick that looks for offsets that shall go; calls go on between that and
+// the rest. sweepRecords is about how many records it writes, sweepOffsets about how
+// many offsets it looks at, which takes some milliseconds.
+const (
+	sweepRecords = 1000
+	sweepOffsets = 20_000
+)
 
-// expire deletes offsets that are older than their retention, and groups that have
-// neither offsets nor members.
+// sweep is a look through all groups.
+type sweep struct {
+	left []string // groups still to see; nil if none is under way
+	gone bool     // it is for offsets of topics that do not exist
+	old  bool     // and for those past their retention
+}
+
+// expire deletes offsets that are older than their retention, those of deleted topics,
+// and groups that have neither offsets nor members.
 func (m *Machine) expire(now time.Time) {
-	if m.look {
+	old := !m.clean.IsZero() && !m.clean.After(now)
+	if old {
+		m.clean = now.Add(m.cfg.OffsetsRetentionCheck)
+	}
+	s := &m.sweep
+	if m.look || old {
+		s.left, s.gone, s.old = slices.Collect(maps.Keys(m.groups)), s.gone || m.look, s.old || old
 		m.look = false
-		m.dropDeleted()
 	}
-	if m.clean.IsZero() || m.clean.After(now) {
-		return
-	}
-	if m.left == nil {
-		m.left = slices.Sorted(maps.Keys(m.groups))
-	}
-	for len(m.left) > 0 && len(m.out) < expireAtOnce {
-		last := len(m.left) - 1
-		if g := m.groups[m.left[last]]; g != nil {
-			m.expireGroup(now.UnixMilli(), g)
+	for seen := 0; len(s.left) > 0 && seen < sweepOffsets && len(m.out) < sweepRecords; seen++ {
+		last := len(s.left) - 1
+		if g := m.groups[s.left[last]]; g != nil {
+			seen += m.sweepGroup(now.UnixMilli(), g)
 		}
-		m.left = m.left[:last]
+		s.left = s.left[:last]
 	}
-	if len(m.left) == 0 {
-		m.left, m.clean = nil, now.Add(m.cfg.OffsetsRetentionCheck)
+	if len(s.left) == 0 {
+		*s = sweep{}
 	}
 }
 
-func (m *Machine) expireGroup(now int64, g *Group) {
-	for _, at := range g.sortedOffsets() {
-		o := g.offsets[at.topic][at.partition]
-		since, ok := g.members.expiresSince(o.committed)
-		if !ok {
-			return
-		}
-		due := now-since >= m.cfg.OffsetsRetention.Milliseconds()
-		if o.expires >= 0 {
-			due = now >= o.expires
-		}
-		if due && !g.members.subscribed(at.topic) {
-			m.eraseOffset(g, at.topic, at.partition)
-		}
-	}
-	if len(g.offsets) > 0 || !g.members.empty() {
-		return
-	}
-	if c := g.classic(); c != nil && len(c.pending) > 0 {
-		return // somebody is about to join
-	}
-	m.erase(g)
-}
-
-// TopicsDeleted is called after topics were deleted: it deletes the offsets of all
-// topics that do not exist (any more, or under that id).
-func (m *Machine) TopicsDeleted() []coordinator.Record {
-	m.dropDeleted()
-	return m.take()
-}
-
-// dropDeleted also looks, once, for what happened before this machine was loaded.
-// Whoever wrote the offsets knew their topics, and lost the partition after; so the
-// metadata with which it was opened here is newer, and a topic that is not in it
-// was deleted.
-func (m *Machine) dropDeleted() {
-	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
-		g := m.groups[id]
-		for _, at := range g.sortedOffsets() {
-			if !m.cfg.Exists(at.topic, g.offsets[at.topic][at.partition].topic) {
-				m.eraseOffset(g, at.topic, at.partition)
+// sweepGroup returns how many offsets it has looked at.
+func (m *Machine) sweepGroup(now int64, g *Group) int {
+	seen := 0
+	var end []topicPartition
+	for topic, partitions := range g.offsets {
+		expires := m.sweep.old && !g.members.subscribed(topic)
+		var asked *offset // of most topics all have the same id
+		exists := true
+		for partition, o := range partitions {
+			if m.sweep.gone && (asked == nil || o.topic != asked.topic) {
+				asked, exists = o, m.cfg.Exists(topic, o.topic)
+			}
+			if !exists || expires && m.expired(now, g, o) {
+				end = append(end, topicPartition{topic, partition})
 			}
 		}
-		m.dropIfUnused(g)
+		seen += len(partitions)
 	}
+	slices.SortFunc(end, topicPartition.compare)
+	for _, at := range end {
+		m.eraseOffset(g, at.topic, at.partition)
+	}
+	m.dropIfUnused(g)
+	if c := g.classic(); m.sweep.old && len(g.offsets) == 0 && g.members.empty() && (c == nil || len(c.pending) == 0) {
+		m.erase(g)
+	}
+	return seen
 }
+
+// expired says whether an offset is past its retention.
+func (m *Machine) expired(now int64, g *Group, o *offset) bool {
+	since, ok := g.members.expiresSince(o.committed)
+	switch {
+	case !ok:
+		return false
+	case o.expires >= 0:
+		return now >= o.expires
+	}
+	return now-since >= m.cfg.OffsetsRetention.Milliseconds()
+}
+
+// TopicsDeleted is called after topics were deleted: the next Ticks delete the offsets
+// of all topics that do not exist (any more, or under that id). Loaded asks for it, too,
+// for what happened before. Whoever wrote the offsets knew their topics, and lost the
+// partition after; so the metadata with which it was opened here is newer, and a topic
+// that is not in it was deleted.
+func (m *Machine) TopicsDeleted() { m.look = true }

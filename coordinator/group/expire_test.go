@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/coordinator/group"
@@ -141,5 +142,68 @@ func TestManyOldOffsetsGoInPieces(t *testing.T) {
 	}
 	if list := r.m.ListGroups(nil, nil); len(list) != 0 {
 		t.Errorf("%d groups are left", len(list))
+	}
+}
+
+// Offsets that stay are looked at in pieces, too: the partition serves others meanwhile.
+func TestManyOffsetsAreLookedAtInPieces(t *testing.T) {
+	r := newRig(t)
+	r.loose = true
+	const groups, each = 5, 20_000
+	for i := range groups {
+		r.commit(5, nil, func(q *kmsg.OffsetCommitRequest) {
+			q.Group = fmt.Sprint("g", i)
+			for p := range int32(each - 1) {
+				rp := q.Topics[0].Partitions[0]
+				rp.Partition = p + 1
+				q.Topics[0].Partitions = append(q.Topics[0].Partitions, rp)
+			}
+		})
+	}
+	for _, why := range []func(){r.m.TopicsDeleted, func() { r.now = r.now.Add(time.Hour) }} {
+		r.pass(0)
+		why()
+		ticks := 0
+		for ; !r.m.Next().After(r.now); ticks++ {
+			r.wrote(r.m.Tick(r.now))
+		}
+		if ticks < groups {
+			t.Errorf("%d offsets were looked at in %d ticks", groups*each, ticks)
+		}
+	}
+}
+
+// While the log took nothing nobody could be answered: time that members did not have.
+func TestMembersAreNotLateByTheLogsFault(t *testing.T) {
+	r := newRig(t)
+	ids, generation := r.stable(2)
+	first, _ := r.joinNew() // the others have to join again
+	r.now = r.now.Add(9 * time.Minute)
+	r.m.Delay(9 * time.Minute)
+	r.pass(9 * time.Second)
+	r.is("PreparingRebalance", 3)
+	r.heartbeat(ids[0], generation, kerr.RebalanceInProgress)
+	r.pass(2 * time.Second)
+	r.is("PreparingRebalance", 2)
+	r.heartbeat(ids[1], generation, kerr.UnknownMemberID)
+	r.pass(9 * time.Second) // the session of the other ends, too
+	r.is("CompletingRebalance", 1)
+	if got := r.m.DescribeGroup(grp, 5).Members[0].MemberID; got != first {
+		t.Errorf("%s is left, want %s, which joined", got, first)
+	}
+
+	b := newBench(t)
+	b.topics.put("t", 2)
+	one, two := b.subscriber("one", "t"), b.subscriber("two", "t")
+	b.settle(one, two)
+	b.now = b.now.Add(9 * time.Minute)
+	b.m.Delay(9 * time.Minute)
+	b.pass(40 * time.Second)
+	if n := len(b.describe().Members); n != 2 {
+		t.Fatalf("%d members, want both", n)
+	}
+	b.pass(10 * time.Second)
+	if n := len(b.describe().Members); n != 0 {
+		t.Fatalf("%d members, want none", n)
 	}
 }

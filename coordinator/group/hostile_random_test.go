@@ -193,7 +193,8 @@ func (f *fuzzer) topic() {
 	name := f.name()
 	if f.r.IntN(4) == 0 {
 		f.topics.drop(name)
-		f.keep(f.m.TopicsDeleted())
+		f.m.TopicsDeleted()
+		f.keep(f.m.Tick(f.now))
 	} else if name != "gone" {
 		f.topics.put(name, 1+f.r.Int32N(6))
 	}

@@ -14,12 +14,11 @@ type Machine struct {
 	timers timers
 	// out are the records of the call under way.
 	out []coordinator.Record
-	// clean is when old offsets are looked for next; left are the groups that this
-	// look has still to see.
+	// clean is when old offsets are looked for next; look is for those of topics that
+	// are deleted, at the next Tick. sweep is the look that is under way.
 	clean time.Time
-	left  []string
-	// look for offsets of topics that are deleted, at the next Tick.
-	look bool
+	look  bool
+	sweep sweep
 }
 
 var _ coordinator.Machine = (*Machine)(nil)
@@ -90,7 +89,7 @@ func (m *Machine) Next() time.Time {
 	if len(m.groups) == 0 {
 		return time.Time{}
 	}
-	if m.look {
+	if m.look || m.sweep.left != nil {
 		return time.Unix(0, 0) // at once
 	}
 	next := m.clean

@@ -54,6 +54,10 @@ type topicPartition struct {
 	partition int32
 }
 
+func (a topicPartition) compare(b topicPartition) int {
+	return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
+}
+
 // sortedOffsets lists where the group has offsets.
 func (g *Group) sortedOffsets() []topicPartition {
 	var list []topicPartition
@@ -62,9 +66,7 @@ func (g *Group) sortedOffsets() []topicPartition {
 			list = append(list, topicPartition{topic, p})
 		}
 	}
-	slices.SortFunc(list, func(a, b topicPartition) int {
-		return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.partition, b.partition))
-	})
+	slices.SortFunc(list, topicPartition.compare)
 	return list
 }
 

@@ -165,7 +165,8 @@ func TestADeletedTopic(t *testing.T) {
 	r.commit(5, nil)
 	r.commit(6, nil, inTopic("other", 2))
 	delete(exists, [16]byte{1})
-	r.wrote(r.m.TopicsDeleted())
+	r.m.TopicsDeleted()
+	r.pass(0)
 	if last := r.log[len(r.log)-1]; last.Value != nil || r.committed(0) != -1 {
 		t.Errorf("last record %q, offset %d, want a tombstone and none", last, r.committed(0))
 	}

@@ -53,7 +53,8 @@ func (n *Node) tellDeletions(ctx context.Context) {
 		}
 		if due {
 			_, err := coordinator.All(ctx, n.groups, time.Now(), func(m *group.Machine, _ time.Time) (struct{}, []coordinator.Record) {
-				return struct{}{}, m.TopicsDeleted()
+				m.TopicsDeleted()
+				return struct{}{}, nil
 			})
 			if due = err != nil; due && !errors.Is(err, coordinator.ErrLoading) && ctx.Err() == nil {
 				n.log.Warn("offsets of deleted topics stay for now", "err", err)
