@@ -96,7 +96,7 @@ func (r *run) bars(a *axis, name, target string, most int) []bar {
 			b := &out[len(out)-1]
 			joined++
 			to = max(to, f.to)
-			b.Wide = max(b.Wide, 100*a.at(to)-b.At)
+			b.Wide = max(b.Wide, places(100*a.at(to)-b.At))
 			b.Title = fmt.Sprintf("%s: %d faults until %s", name, joined, clock(to))
 			continue
 		}

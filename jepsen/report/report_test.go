@@ -275,6 +275,41 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// A fault has a lane for each target, or one if they are many; so many faults that
+// they cannot be told apart are drawn as one bar.
+func TestLanes(t *testing.T) {
+	h := &history.History{Ops: []history.Op{{F: history.Send, Completed: 1000 * sec, Type: history.Fail}}}
+	add := func(name, target string, from, to int64) {
+		h.Events = append(h.Events,
+			history.Event{At: from, End: from, Fault: name, Phase: "start", Target: []string{target}, Proof: "seen"},
+			history.Event{At: to, End: to, Fault: name, Phase: "stop", Target: []string{target}})
+	}
+	add("kill", "n1", 100*sec, 150*sec)
+	add("kill", "n2", 200*sec, 201*sec)
+	for i := range int64(8) {
+		add("cut", fmt.Sprintf("link %d", i), 300*sec+i*sec, 310*sec)
+	}
+	page, _ := write(t, h, nil, check.Unknown, report.Extra{})
+	wants(t, "the page", page,
+		`<div class="r lane f0 first"><span title="kill n1">kill <em>n1</em></span>`, `style="left:10%;width:5%"></a></div>`,
+		`<div class="r lane f0"><span title="kill n2"> <em>n2</em></span>`, `style="left:20%;width:0.1%"></a></div>`,
+		`<div class="r lane f1 first"><span title="cut">cut</span>`,
+		// Shaded is what the lanes have, at most half a bucket more.
+		`<path class="shade" d="M100 100V0H150V100ZM200 100V0H201V100ZM300 100V0H310V100Z"/>`)
+	if n := strings.Count(page, `href="#fault-`); n != 10 {
+		t.Errorf("%d bars, want 10", n)
+	}
+	for i := range int64(2000) {
+		add("pause", "n1", 400*sec+i*100*ms, 400*sec+i*100*ms+50*ms)
+	}
+	add("pause", "n1", 900*sec, 901*sec)
+	page, _ = write(t, h, nil, check.Unknown, report.Extra{})
+	wants(t, "the page", page, `title="pause: 2000 faults until 9:59.950" style="left:40%;width:19.995%"`, `style="left:90%;width:0.1%"`)
+	if n := strings.Count(page, `href="#fault-`); n != 12 {
+		t.Errorf("%d bars, want 12", n)
+	}
+}
+
 // An anomaly shows the operations that it names, their neighbours of the same
 // key, and the log's order there.
 func TestAnomaly(t *testing.T) {
