@@ -458,7 +458,7 @@ func (m *model) final() {
 		m.end(o, history.OK)
 		for k := range m.logs {
 			l := &m.logs[k]
-			for first := true; first || c.pos[history.Key(k)] < int64(len(l.values)); first = false {
+			for c.pos[history.Key(k)] < int64(len(l.values)) {
 				o := m.begin(c.p, history.Poll)
 				o.Phase = history.Final
 				for n := 0; n < 100 && c.pos[history.Key(k)] < int64(len(l.values)); n++ {
@@ -471,5 +471,9 @@ func (m *model) final() {
 				m.now += ms
 			}
 		}
+		o = m.begin(c.p, history.Poll)
+		o.Phase = history.Final
+		m.now += ms
+		m.end(o, history.OK)
 	}
 }
