@@ -15,7 +15,7 @@ if [ ! -x "$venv/bin/python" ]; then
   python3 -m venv "$venv"
   "$venv/bin/pip" install -q kafka-python==3.0.12 confluent-kafka==2.16.1
 fi
-export PYTHON_CLIENTS=$venv/bin/python PONOR_BINARY=$PWD/bin/ponor
+export PYTHON_CLIENTS=$venv/bin/python SYSTEST_BINARY=$PWD/bin/ponor
 case ${STORE:-dir} in
 dir) ;;
 s3)

@@ -14,7 +14,7 @@ import (
 // cluster starts three ponor processes on a store of the server.
 func cluster(t *testing.T, server *s3test.Server) *systest.Cluster {
 	t.Helper()
-	if os.Getenv("PONOR_BINARY") == "" {
+	if os.Getenv("SYSTEST_BINARY") == "" {
 		// The product's own go.mod builds it, not this module's.
 		binary := filepath.Join(t.TempDir(), "ponor")
 		cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/node")
@@ -22,7 +22,7 @@ func cluster(t *testing.T, server *s3test.Server) *systest.Cluster {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("build ponor: %v\n%s", err, out)
 		}
-		t.Setenv("PONOR_BINARY", binary)
+		t.Setenv("SYSTEST_BINARY", binary)
 	}
 	return systest.Start(t, systest.Options{Store: server.Store("cluster")})
 }

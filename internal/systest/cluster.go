@@ -48,10 +48,10 @@ var build struct {
 	err  error
 }
 
-// Binary builds ponor once per test process, or takes it from PONOR_BINARY.
+// Binary builds ponor once per test process, or takes it from SYSTEST_BINARY.
 func Binary(t testing.TB) string {
 	t.Helper()
-	if b := os.Getenv("PONOR_BINARY"); b != "" {
+	if b := os.Getenv("SYSTEST_BINARY"); b != "" {
 		return b
 	}
 	build.Do(func() {
