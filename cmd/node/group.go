@@ -172,7 +172,9 @@ func groupError(err error) error {
 	default:
 		return brokerError(err, "")
 	}
-	return fmt.Errorf("%s (%w)", hint, err)
+	var ke *kerr.Error
+	errors.As(err, &ke)
+	return fmt.Errorf("%s (%s)", hint, ke.Message)
 }
 
 // completeGroups offers the names of the cluster's groups to the shell.

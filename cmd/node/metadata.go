@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
 	"ponor/sharedlog/objstore"
+	"ponor/sharedlog/verify"
 	"ponor/sharedlog/wal"
 )
 
@@ -91,9 +94,12 @@ Start the node with the same --node-id and --data-dir, then the other
 controllers with empty metadata directories and --join naming this one, and give
 them their votes by 'ponor quorum add'.
 
-What was acknowledged after the backup and is still in write-ahead logs is
-recovered; each log of which that is not so is named. Nothing is deleted from the
-store until 'ponor metadata audit' has passed.`,
+A backup is of one moment. Topics, partitions and configs are as they were then;
+what was created later is lost with its records. Records acknowledged later are
+recovered from the write-ahead logs, but for those that a broker packed, rewrote or
+deleted after the backup: each such log is named here (NOT RESTORED), each such
+object by 'ponor metadata audit'. So take backups often. Until the audit has passed
+the restored cluster deletes nothing from the store.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args[0]) },
 	}
 	cmd.Flags().StringVar(&r.store, "store", "", "the cluster's store")
@@ -141,49 +147,70 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return fmt.Errorf("fence the write-ahead logs of earlier generations: %w", err)
 	}
-	plan.Generation, plan.Sealed = gen, r.lost(cmd, img, fenced)
+	sealed, lost := sealLost(img, fenced)
+	plan.Generation, plan.Sealed = gen, sealed
 	restored, err := plan.Run()
 	if err != nil {
 		return fmt.Errorf("generation %d is claimed and the earlier ones are fenced, but %w", gen, err)
 	}
 	cmd.Printf("restored cluster %s of %s as generation %d, index %d; %d write-ahead logs fenced\n",
 		restored.ClusterID(), backup.Taken.Format(time.RFC3339), restored.Generation(), restored.Index(), len(fenced))
-	cmd.Printf("start it: ponor start --node-id %d --data-dir %s --store %s --controller-listen %s, without --join\n", r.node, r.dataDir, r.store, r.address)
+	for _, line := range lost {
+		cmd.Printf("NOT RESTORED  %s\n", line)
+	}
+	if len(lost) > 0 {
+		cmd.Printf("Records acknowledged after the backup are recovered, but for those of %s named NOT RESTORED: the restored logs do not have them.\n", count(len(lost), "broker"))
+	} else {
+		cmd.Printf("Records acknowledged after the backup are recovered, but for those of topics created after it.\n")
+	}
+	cmd.Printf("Start it: ponor start --node-id %d --data-dir %s --store '%s' --controller-listen %s, without --join, else as before.\n", r.node, r.dataDir, r.store, r.address)
+	cmd.Printf("Then see what else is missing: ponor metadata audit '%s'. Before that has passed nothing is deleted from the store.\n", r.store)
 	return nil
 }
 
-// lost finds WALs that cannot be recovered from the backup, because slots that
-// it needs were packed and deleted after it, and says so.
-func (r *restoration) lost(cmd *cobra.Command, img *metadata.Image, fenced []wal.Fenced) []*metadatapb.Sealed {
-	var out []*metadatapb.Sealed
+// sealLost finds WALs that cannot be recovered from the backup, because slots that
+// it needs were packed and deleted after it: how they are sealed as they are, and
+// a line for each.
+func sealLost(img *metadata.Image, fenced []wal.Fenced) (sealed []*metadatapb.Sealed, lost []string) {
 	for _, f := range fenced {
 		w, known := img.WAL(f.Incarnation)
 		switch {
+		case f.End == 0: // it never wrote
 		case !known || w.Generation != f.Generation:
-			cmd.Printf("NOT RESTORED  broker %s registered after the backup: its %d slots stay in the store\n", f.Incarnation, len(f.Slots))
+			lost = append(lost, fmt.Sprintf("broker %s registered after the backup: what it wrote is in the store and in no log", f.Incarnation))
 		case w.State == metadata.Sealed || f.Has(w.Trim):
 		default:
-			cmd.Printf("NOT RESTORED  broker %s packed records after the backup: of its partitions the restored log ends where the backup does; its slots stay in the store\n", f.Incarnation)
-			out = append(out, &metadatapb.Sealed{Incarnation: f.Incarnation.Proto(), End: f.End})
+			lost = append(lost, fmt.Sprintf("broker %s packed records after the backup: the logs of its partitions end where the backup has them, what it wrote later is in the store only", f.Incarnation))
+			sealed = append(sealed, &metadatapb.Sealed{Incarnation: f.Incarnation.Proto(), End: f.End})
 		}
 	}
-	return out
+	return sealed, lost
 }
 
 func newMetadataAudit() *cobra.Command {
 	var v storeVerify
 	var accept bool
 	cmd := &cobra.Command{
-		Use: "audit STORE", Short: "Allow a restored cluster to delete objects again", Args: takes(1, 1),
+		Use: "audit STORE", Short: "See what a restore lost, and allow deletion again", Args: takes(1, 1),
 		Long: `Reads the whole store, as 'ponor verify store' does, and compares it with the
-metadata of the running cluster. If everything that the metadata refers to is
-there and sound, and the store has nothing of earlier generations that the
-metadata does not refer to, the restored cluster may delete objects again. With
---accept it may in any case: what came after the backup is then given up.`,
+metadata of the running cluster, which was restored. It names
+
+  PROBLEM       what the metadata refers to and the store does not have, or has
+                damaged: records that were packed, rewritten or deleted after the
+                backup. Reads of them fail.
+  UNREFERENCED  what earlier generations left in the store and no log refers to:
+                records that were written again since, and those of the brokers
+                that 'ponor metadata restore' named NOT RESTORED.
+
+If there is nothing of either, the restored cluster may delete objects again. If
+there is, it may with --accept: then the unreferenced objects are deleted, and
+what is in them only is gone for good. Copy them away first if they may matter.`,
+		Example: `  ponor metadata audit dir:///srv/ponor/store
+  ponor metadata audit dir:///srv/ponor/store --accept`,
 		RunE: func(cmd *cobra.Command, args []string) error { return auditStore(cmd, &v, args[0], accept) },
 	}
 	v.register(cmd)
-	cmd.Flags().BoolVar(&accept, "accept", false, "allow deletion whatever was found")
+	cmd.Flags().BoolVar(&accept, "accept", false, "give up what was found, and allow deletion")
 	cmd.Flags().IntVar(&v.parallel, "parallel", 16, "how many objects to read at once; each takes 4 MiB of memory")
 	return cmd
 }
@@ -194,19 +221,34 @@ func auditStore(cmd *cobra.Command, v *storeVerify, store string, accept bool) e
 	if err != nil {
 		return uncheckedError{fmt.Errorf("audit %s: %w", store, err)}
 	}
-	found := int64(out.Problems + out.Unsteady)
 	for _, p := range out.List {
 		cmd.Printf("PROBLEM  %s\n", p)
 	}
-	current := objstore.GenerationPrefix(out.Cluster, out.Generation) + "/"
-	for _, g := range out.Garbage {
-		if !strings.HasPrefix(g.Key, current) {
-			found++
-			cmd.Printf("UNREFERENCED  %s  %s\n", g.Key, bytesText(g.Bytes))
-		}
+	if more := out.Problems - len(out.List); more > 0 {
+		cmd.Printf("PROBLEM  and %d more; 'ponor verify store' lists all\n", more)
 	}
-	if found > 0 && !accept {
-		return silentError{fmt.Errorf("%d findings", found)}
+	left := leftovers(out.Garbage, objstore.GenerationPrefix(out.Cluster, out.Generation)+"/")
+	for _, l := range left {
+		cmd.Printf("UNREFERENCED  %s  %s, %s: %s\n", l.prefix, count(l.objects, "object"), bytesText(l.bytes), l.reason)
+	}
+	found := fmt.Sprintf("%s, %s of unreferenced objects", count(out.Problems, "problem"), count(len(left), "group"))
+	if out.Unsteady > 0 {
+		return uncheckedError{fmt.Errorf("%d streams or WALs changed faster than they could be read: run it again, under less load", out.Unsteady)}
+	}
+	if out.Problems+len(left) > 0 && !accept {
+		cmd.Printf("%s: generation %d may not delete objects yet.\n", found, out.Generation)
+		if out.Problems > 0 {
+			cmd.Printf("What the problems name is lost, unless a copy of the store has it or a later backup refers to it.\n")
+		}
+		if len(left) > 0 {
+			cmd.Printf("Unreferenced objects are of no use to the cluster. Copy away what 'ponor metadata restore' named NOT RESTORED, if it may matter ('ponor dump' reads it).\n")
+		}
+		cmd.Printf("To give this up and allow deletion: ponor metadata audit '%s' --accept\n", store)
+		return silentError{errors.New(found)}
+	}
+	if out.Generation <= 1 {
+		cmd.Printf("cluster %s was never restored: it may delete objects without an audit; %d records read, %s\n", out.Cluster, out.Records, found)
+		return nil
 	}
 	b, err := openBucket(cmd.Context(), store, fmt.Sprintf("audit-%d", os.Getpid()))
 	if err != nil {
@@ -216,6 +258,34 @@ func auditStore(cmd *cobra.Command, v *storeVerify, store string, accept bool) e
 	if err := objstore.MarkAudited(cmd.Context(), b, out.Cluster, out.Generation); err != nil {
 		return err
 	}
-	cmd.Printf("generation %d of cluster %s may delete objects: %d records read, %d findings\n", out.Generation, out.Cluster, out.Records, found)
+	cmd.Printf("generation %d of cluster %s may delete objects: %d records read, %s\n", out.Generation, out.Cluster, out.Records, found)
 	return nil
+}
+
+// leftover are objects of one log of an earlier generation that nothing refers to.
+type leftover struct {
+	prefix, reason string
+	objects        int
+	bytes          int64
+}
+
+// leftovers groups garbage outside of a generation's prefix.
+func leftovers(garbage []verify.Garbage, current string) (list []leftover) {
+	for _, g := range garbage {
+		if strings.HasPrefix(g.Key, current) {
+			continue
+		}
+		prefix := g.Key[:strings.LastIndexByte(g.Key, '/')+1]
+		i := slices.IndexFunc(list, func(l leftover) bool { return l.prefix == prefix && l.reason == g.Reason })
+		if i < 0 {
+			i = len(list)
+			list = append(list, leftover{prefix: prefix, reason: g.Reason})
+		}
+		list[i].objects++
+		list[i].bytes += g.Bytes
+	}
+	slices.SortFunc(list, func(a, b leftover) int {
+		return cmp.Or(cmp.Compare(a.prefix, b.prefix), cmp.Compare(a.reason, b.reason))
+	})
+	return list
 }

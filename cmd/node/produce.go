@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -86,8 +87,11 @@ func newProduce() *cobra.Command {
 			defer cl.Close()
 			n, err := produceLines(cmd.Context(), cl, cmd.InOrStdin(), template, separator)
 			cmd.PrintErrf("produced %d records to %s\n", n, args[0])
+			if errors.Is(err, kerr.UnknownTopicOrPartition) {
+				return fmt.Errorf("produce to %s: %w; 'ponor topic create %s' makes it", args[0], topicError(cmd.Context(), kadm.NewClient(cl), args[0], err, ""), args[0])
+			}
 			if err != nil {
-				return fmt.Errorf("produce to %s: %w", args[0], topicError(cmd.Context(), kadm.NewClient(cl), args[0], err, ""))
+				return fmt.Errorf("produce to %s: %w", args[0], brokerError(err, ""))
 			}
 			return nil
 		},

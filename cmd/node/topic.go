@@ -106,7 +106,7 @@ func topicError(ctx context.Context, adm *kadm.Client, name string, err error, m
 	if topics, e := adm.ListTopics(ctx); e == nil { // else without the hint
 		hint = meant(name, topics.Names())
 	}
-	return fmt.Errorf("there is no such topic%s; 'ponor topic list' shows which there are, 'ponor topic create %s' makes it (%w)", hint, name, err)
+	return fmt.Errorf("there is no such topic%s; 'ponor topic list' shows which there are (%s)", hint, kerr.UnknownTopicOrPartition.Message)
 }
 
 // topicsExist says which topic is not there.

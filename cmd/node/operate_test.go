@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ponor/sharedlog/objstore"
+	"ponor/sharedlog/verify"
+)
+
+// testNode is a cluster of one node in this process, on a directory.
+type testNode struct {
+	t                    *testing.T
+	dir, clients, quorum string
+	stop                 func()
+}
+
+func newTestNode(t *testing.T) *testNode {
+	n := &testNode{t: t, dir: t.TempDir()}
+	for _, at := range []*string{&n.clients, &n.quorum} {
+		var err error
+		if *at, err = demoPort(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.start("1")
+	return n
+}
+
+func (n *testNode) store() string { return "dir://" + filepath.Join(n.dir, "store") }
+
+// start runs it on one of its data directories, until stop.
+func (n *testNode) start(data string) {
+	n.t.Helper()
+	set, _, err := loadSettings("", map[string]string{"listen": n.clients, "controller-listen": n.quorum,
+		"store": n.store(), "data-dir": filepath.Join(n.dir, data), "cache-bytes": "16MiB"})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	b, err := openStore(n.t.Context(), set.Store, "node-1", log)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	node, err := newNode(n.t.Context(), set, b, log, new(slog.LevelVar))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); err = node.Run(ctx) }()
+	n.stop = func() {
+		cancel()
+		<-done
+		if err != nil {
+			n.t.Errorf("the node ended with %v", err)
+		}
+		_ = b.Close()
+		n.stop = func() {}
+	}
+	n.t.Cleanup(func() { n.stop() })
+	select {
+	case <-node.Ready():
+	case <-done:
+		n.t.Fatal(err)
+	case <-time.After(30 * time.Second):
+		n.t.Fatal("the node does not get ready")
+	}
+}
+
+// does runs a command line against it, which must succeed, and returns its output.
+func (n *testNode) does(line string) string {
+	n.t.Helper()
+	code, out, errOut := n.runs(line)
+	if code != exitOK {
+		n.t.Fatalf("ponor %s: exit %d: %s%s", line, code, out, errOut)
+	}
+	return out
+}
+
+// says wants a command line to exit with code and to print all of this.
+func (n *testNode) says(line string, code int, want ...string) {
+	n.t.Helper()
+	got, out, errOut := n.runs(line)
+	if got != code {
+		n.t.Errorf("ponor %s: exit %d, want %d: %s%s", line, got, code, out, errOut)
+	}
+	for _, w := range want {
+		if !strings.Contains(out+errOut, w) {
+			n.t.Errorf("ponor %s: %q is missing in: %s%s", line, w, out, errOut)
+		}
+	}
+}
+
+func (n *testNode) runs(line string) (code int, out, errOut string) {
+	n.t.Helper()
+	n.t.Setenv("PONOR_BOOTSTRAP", n.clients)
+	return ponor(n.t, strings.Fields(line)...)
+}
+
+// produce appends one record.
+func (n *testNode) produce(topic, value string) {
+	n.t.Helper()
+	n.t.Setenv("PONOR_BOOTSTRAP", n.clients)
+	var errOut bytes.Buffer
+	if code := run([]string{"produce", topic}, strings.NewReader(value+"\n"), io.Discard, &errOut); code != exitOK {
+		n.t.Fatalf("produce: exit %d: %s", code, errOut.String())
+	}
+}
+
+// claimed says whether a later generation than the first has its mark in the store.
+func (n *testNode) claimed(cluster string) bool {
+	n.t.Helper()
+	b, err := openBucket(n.t.Context(), n.store(), "test")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer b.Close()
+	err = objstore.CheckGeneration(n.t.Context(), b, cluster, 1)
+	if err != nil && !errors.Is(err, objstore.ErrRestored) {
+		n.t.Fatal(err)
+	}
+	return err != nil
+}
+
+// A cluster is fenced by the claim of a new generation: a restore that cannot be
+// done must not get that far.
+func TestRefusedRestoreLeavesTheStoreUnclaimed(t *testing.T) {
+	n := newTestNode(t)
+	n.does("topic create orders --partitions 2")
+	file := filepath.Join(n.dir, "backup")
+	out := n.does("metadata backup " + file)
+	_, rest, _ := strings.Cut(out, "cluster ")
+	cluster, _, _ := strings.Cut(rest, ",")
+	n.stop()
+	damaged := filepath.Join(n.dir, "damaged")
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)-1] ^= 1
+	if err := os.WriteFile(damaged, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	restore := "metadata restore --store " + n.store() + " --controller-advertise " + n.quorum
+	n.says(restore+" "+file+" --data-dir "+n.dir+"/1", exitError, "has files already", "choose an empty directory")
+	n.says("metadata restore --store "+n.store()+" "+file+" --data-dir "+n.dir+"/2 --controller-advertise nowhere", exitError, `"nowhere": write host:port`)
+	n.says(restore+" "+damaged+" --data-dir "+n.dir+"/2", exitError, "it is damaged", "use another copy")
+	n.says("metadata restore "+file+" --store dir://"+n.dir+"/other --data-dir "+n.dir+"/2", exitError, "no such file or directory")
+	if n.claimed(cluster) {
+		t.Error("a refused restore has claimed a generation: the cluster is fenced")
+	}
+	n.start("1") // and goes on
+	n.does("topic describe orders")
+	n.stop()
+	n.says(restore+" "+file+" --data-dir "+n.dir+"/2", exitOK)
+	if !n.claimed(cluster) {
+		t.Error("a restore has claimed nothing")
+	}
+}
+
+// What a restore cannot bring back is told at once and by the audit, with what to
+// do.
+func TestRestoreAndAuditSayWhatIsMissing(t *testing.T) {
+	n := newTestNode(t)
+	file := filepath.Join(n.dir, "backup")
+	n.does("topic create orders --partitions 1")
+	n.says("metadata audit "+n.store(), exitOK, "was never restored")
+	n.does("metadata backup " + file)
+	n.stop()
+	n.start("1") // a new incarnation, which the backup does not know
+	n.produce("orders", "after the backup")
+	n.stop()
+	n.says("metadata restore "+file+" --store "+n.store()+" --data-dir "+n.dir+"/2 --controller-advertise "+n.quorum, exitOK,
+		"NOT RESTORED  broker 1-2 registered after the backup", "but for those of 1 broker named NOT RESTORED",
+		"Start it: ponor start --node-id 1 --data-dir "+n.dir+"/2", "ponor metadata audit 'dir://")
+	n.start("2")
+	n.says("metadata audit "+n.store(), exitError, "unknown object", "generation 2 may not delete objects yet", "--accept")
+	n.says("metadata audit "+n.store()+" --accept", exitOK, "generation 2 of cluster", "may delete objects")
+	n.says("metadata audit "+n.dir, exitUnchecked)
+}
+
+func TestLeftoversAreGroupedByLog(t *testing.T) {
+	garbage := []verify.Garbage{
+		{Key: "c/1/wal/2-4/0/7", Bytes: 10, Reason: "packed"}, {Key: "c/1/wal/2-4/0/8", Bytes: 20, Reason: "packed"},
+		{Key: "c/1/seg/2-4/3", Bytes: 5, Reason: "dead"}, {Key: "c/2/wal/2-4/0/7", Bytes: 10, Reason: "packed"},
+	}
+	want := []leftover{{"c/1/seg/2-4/", "dead", 1, 5}, {"c/1/wal/2-4/0/", "packed", 2, 30}}
+	if got := leftovers(garbage, "c/2/"); !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func TestQuorumStatusFindsTheControllers(t *testing.T) {
+	n := newTestNode(t)
+	n.says("quorum status", exitOK, "node 1 leads in term", n.quorum, "Leader")
+	n.says("quorum status --controllers "+n.quorum, exitOK, "node 1 leads in term", "Leader")
+	n.says("quorum status --controllers "+n.quorum+",127.0.0.1:1", exitError, "no answer", "is that node running?")
+	n.says("quorum status --bootstrap 127.0.0.1:1", exitError, "no broker answers at 127.0.0.1:1", "is --bootstrap right?")
+	n.says("quorum remove 9", exitError, "node 9 is not known; the voters are [1]")
+	n.says("quorum remove 1", exitError, "the only voter")
+	var v quorumView
+	if err := json.Unmarshal([]byte(n.does("quorum status --format json")), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Leader != 1 || v.Cluster == "" || len(v.Controllers) != 1 || v.Controllers[0].Hash == "" {
+		t.Errorf("%+v", v)
+	}
+}
+
+func TestTopicsThatAreNotThere(t *testing.T) {
+	n := newTestNode(t)
+	n.does("topic create orders --partitions 2")
+	for _, line := range []string{
+		"topic describe oders", "topic delete oders", "topic move oders/0 --to 1", "consume oders --until-end", "consume oders --group g",
+		"bench consume --topic oders", "group reset g --topic oders --to start",
+	} {
+		n.says(line, exitError, "oders", "there is no such topic (did you mean orders?)", "'ponor topic list'")
+	}
+	var errOut bytes.Buffer
+	if code := run([]string{"produce", "oders"}, strings.NewReader("x\n"), io.Discard, &errOut); code != exitError || !strings.Contains(errOut.String(), "'ponor topic create oders' makes it") {
+		t.Errorf("produce: exit %d: %s", code, errOut.String())
+	}
+	n.says("topic move orders/7 --to 1", exitError, "has 2 partitions, 0 to 1")
+	n.says("topic move orders/0 --to 9", exitError, "the brokers are [1]")
+}
