@@ -14,8 +14,9 @@ func GroupTopics(img *metadata.Image) group.Topics { return groupTopics{img} }
 
 type groupTopics struct{ img *metadata.Image }
 
-// Version is the image's: every change of a topic or of a replica is a command.
 func (g groupTopics) Version() uint64 { return uint64(g.img.Index()) }
+
+func (g groupTopics) Marks() (topics, racks any) { return g.img.TopicsMark(), g.img.PlacesMark() }
 
 func (g groupTopics) Topic(name string) (assignor.Topic, bool) {
 	t, ok := g.img.Topic(name)

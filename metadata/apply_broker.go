@@ -35,7 +35,7 @@ func (e *edit) registerBroker(c *metadatapb.RegisterBroker) (Result, *Error) {
 	e.nextBrokerEpoch++
 	b.Cordoned = old.Cordoned // an operator's word outlives the process
 	e.setWAL(WAL{Incarnation: b.Incarnation, Generation: e.generation})
-	own(e, &e.brokers).Set(b.ID, &b)
+	e.putBroker(b.ID, &b)
 	if known {
 		w, _ := e.WAL(old.Incarnation)
 		if w.State == Active || w.State == Fenced && !e.Live(w.Sealer) {
@@ -285,7 +285,7 @@ func (e *edit) unregisterBroker(c *metadatapb.UnregisterBroker) (Result, *Error)
 	if n := e.OwnedCount(b.Incarnation); n > 0 {
 		return Result{}, reject(ErrBrokerInUse, "%d still owns %d partitions; they move as soon as a broker can take them", id, n)
 	}
-	own(e, &e.brokers).Delete(id)
+	e.putBroker(id, nil)
 	return Result{}, nil
 }
 
@@ -297,6 +297,6 @@ func (e *edit) brokerState(c *metadatapb.BrokerState) (Result, *Error) {
 	}
 	next := *b
 	next.Cordoned, next.Draining = c.GetCordoned(), c.GetDraining()
-	own(e, &e.brokers).Set(next.ID, &next)
+	e.putBroker(next.ID, &next)
 	return Result{}, nil
 }

@@ -41,7 +41,7 @@ func (e *edit) createTopic(c *metadatapb.CreateTopic) (Result, *Error) {
 	if err := e.addPartitions(&t, c.GetPartitions()); err != nil {
 		return Result{}, err
 	}
-	own(e, &e.topics).Set(string(t.id[:]), &t)
+	e.putTopic(&t)
 	own(e, &e.names).Set(collisionKey(t.name), t.id)
 	values := make([]configValue, 0, len(c.GetConfigs()))
 	for name, value := range c.GetConfigs() {
@@ -153,7 +153,7 @@ func (e *edit) createPartitions(c *metadatapb.CreatePartitions) (Result, *Error)
 	if err := e.addPartitions(&next, c.GetPartitions()); err != nil {
 		return Result{}, err
 	}
-	own(e, &e.topics).Set(string(next.id[:]), &next)
+	e.putTopic(&next)
 	return Result{TopicID: next.id}, nil
 }
 
@@ -166,7 +166,7 @@ func (e *edit) deleteTopic(c *metadatapb.DeleteTopic) (Result, *Error) {
 	}
 	next := *t
 	next.deleting = true
-	own(e, &e.topics).Set(string(t.id[:]), &next)
+	e.putTopic(&next)
 	for _, s := range t.streams {
 		p, _ := e.partition(s)
 		dying := *p
@@ -221,6 +221,7 @@ func (e *edit) bury() {
 			e.put(p, nil)
 		}
 		own(e, &e.topics).Delete(string(id[:]))
+		e.topicsMark = new(Mark)
 		own(e, &e.names).Delete(collisionKey(t.name))
 		if key := (configKey{KindTopic, t.name}); e.hasConfigs(key) {
 			e.setConfigs(key, nil)

@@ -227,3 +227,49 @@ func TestAlterConfigs(t *testing.T) {
 		t.Fatalf("configs of a deleted topic: %v", m)
 	}
 }
+
+// Who keeps a mark learns of every change of what it stands for, and of little else.
+func TestMarks(t *testing.T) {
+	w := newWorld(t)
+	a := w.register(1, 1)
+	w.register(2, 2)
+	zone := register(2, 3)
+	zone.GetRegisterBroker().Zone = "elsewhere"
+	for _, step := range []struct {
+		name                    string
+		cmd                     *pb
+		topics, places, configs bool
+	}{
+		{"a topic", createTopic("t", 1, a), true, true, false},
+		{"a partition", createPartitions(1, 1, a), true, true, false},
+		{"a config", alter(metadata.KindGroup, "g", "consumer.session.timeout.ms", "50000"), false, false, true},
+		{"nothing", noop(), false, false, false},
+		{"a broker that restarts", register(1, 4), false, false, false},
+		{"a broker that drains", brokerState(2, true, false), false, false, false},
+		{"a broker that moves", zone, false, true, false},
+		{"a topic that goes", deleteTopic(1), true, false, false},
+	} {
+		before := w.img
+		w.ok(step.cmd)
+		for _, m := range []struct {
+			name    string
+			changed bool
+			want    bool
+		}{
+			{"topics", w.img.TopicsMark() != before.TopicsMark(), step.topics},
+			{"places", w.img.PlacesMark() != before.PlacesMark(), step.places},
+			{"configs", w.img.ConfigsMark() != before.ConfigsMark(), step.configs},
+		} {
+			if m.changed != m.want {
+				t.Errorf("%s: the mark of %s has changed: %v", step.name, m.name, m.changed)
+			}
+		}
+	}
+	img, err := metadata.FromSnapshot(metadata.Snapshot(w.img))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if img.TopicsMark() == w.img.TopicsMark() || img.PlacesMark() == w.img.PlacesMark() || img.ConfigsMark() == w.img.ConfigsMark() {
+		t.Error("an image from elsewhere has a mark of this one")
+	}
+}

@@ -93,6 +93,9 @@ func (e *edit) put(old, next *Partition) {
 	} else {
 		own(e, &e.streams).Delete(was.Stream)
 	}
+	if !slices.Equal(was.Replicas, is.Replicas) {
+		e.placesMark = new(Mark)
+	}
 	e.putOwner(&was, &is)
 	for _, inc := range was.Unsealed {
 		if !slices.Contains(is.Unsealed, inc) {
@@ -152,6 +155,25 @@ func (e *edit) putReferences(was, is []Extent) {
 	}
 }
 
+// putTopic replaces the record of a topic.
+func (e *edit) putTopic(t *topic) {
+	own(e, &e.topics).Set(string(t.id[:]), t)
+	e.topicsMark = new(Mark)
+}
+
+// putBroker replaces the registration of a broker id; next nil removes it.
+func (e *edit) putBroker(id BrokerID, next *Broker) {
+	old, known := e.Broker(id)
+	if next == nil {
+		own(e, &e.brokers).Delete(id)
+	} else {
+		own(e, &e.brokers).Set(id, next)
+	}
+	if !known || next == nil || old.Zone != next.Zone {
+		e.placesMark = new(Mark)
+	}
+}
+
 // streamsOf is a copy of a set of an index, to be used while it changes.
 func streamsOf(index *btree.Map[uint64, *streamSet], epoch uint64) []commitlog.StreamID {
 	set, ok := index.Get(epoch)
@@ -171,7 +193,7 @@ func (e *edit) setConfigs(key configKey, values []configValue) {
 	} else {
 		own(e, &e.configs).Set(key.encode(), &overrides{key: key, values: values})
 	}
-	e.settings = new(settingsCache)
+	e.settings, e.configsMark = new(settingsCache), new(Mark)
 }
 
 // withEpoch records in a history that an epoch began at an offset, keeping the

@@ -67,7 +67,22 @@ type Image struct {
 	waiting  *btree.Map[uint64, *streamSet]          // index: unsealed WAL's epoch -> streams
 	refs     *btree.Map[string, int]                 // index: object -> extents that name it
 	settings *settingsCache                          // of this configs table
+
+	topicsMark, placesMark, configsMark *Mark
 }
+
+// Mark stands for a part of an image. Two images with the same Mark agree in that
+// part; those with others may agree as well. A nil Mark is one, too.
+type Mark struct{ _ byte }
+
+// TopicsMark is of the topics: names, ids, how many partitions, which are deleted.
+func (img *Image) TopicsMark() *Mark { return img.topicsMark }
+
+// PlacesMark is of the zones of brokers, and of who has replicas of what.
+func (img *Image) PlacesMark() *Mark { return img.placesMark }
+
+// ConfigsMark is of all config overrides.
+func (img *Image) ConfigsMark() *Mark { return img.configsMark }
 
 // Empty is the image before the first command. It is at index 0.
 func Empty() *Image {

@@ -250,7 +250,7 @@ func FromSnapshot(s *metadatapb.Snapshot) (*Image, error) {
 		}
 		b.Incarnation = Incarnation{Broker: b.ID, Epoch: sb.GetEpoch()}
 		b.Cordoned, b.Draining = sb.GetState().GetCordoned(), sb.GetState().GetDraining()
-		own(e, &e.brokers).Set(b.ID, &b)
+		e.putBroker(b.ID, &b)
 	}
 	for _, st := range s.GetTopics() {
 		if err := e.restoreTopic(st); err != nil {
@@ -306,7 +306,7 @@ func (e *edit) restoreTopic(st *metadatapb.SnapTopic) error {
 		t.streams = append(t.streams, p.Stream)
 		e.put(nil, p)
 	}
-	own(e, &e.topics).Set(string(t.id[:]), t)
+	e.putTopic(t)
 	own(e, &e.names).Set(collisionKey(t.name), t.id)
 	return nil
 }

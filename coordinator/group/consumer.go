@@ -42,9 +42,10 @@ type consumerGroup struct {
 	// regexes are the topics that match the members' expressions.
 	regexes map[string]resolved
 
-	// looked is when the topics were last compared with hash, and in which version.
-	looked  time.Time
-	version uint64
+	// looked is when the topics were last compared with hash, and names and racks are
+	// what was known then (Topics.Marks).
+	looked       time.Time
+	names, racks any
 	// reads are the names of all subscribed topics, nil for not known.
 	reads map[string]struct{}
 	// settled: all members have the target, and the history knows.

@@ -18,12 +18,16 @@ import (
 
 // fakeTopics are the topics of a test.
 type fakeTopics struct {
-	version uint64
+	version uint64 // of topics
+	racks   int    // a version, too
 	topics  map[string]assignor.Topic
+	asked   int // for topics
 }
 
-func (f *fakeTopics) Version() uint64 { return f.version }
+func (f *fakeTopics) Version() uint64            { return f.version }
+func (f *fakeTopics) Marks() (topics, racks any) { return f.version, f.racks }
 func (f *fakeTopics) Topic(name string) (assignor.Topic, bool) {
+	f.asked++
 	t, ok := f.topics[name]
 	return t, ok
 }
@@ -36,7 +40,7 @@ func (f *fakeTopics) Name(id [16]byte) (string, bool) {
 	}
 	return "", false
 }
-func (f *fakeTopics) Names() iter.Seq[string] { return maps.Keys(f.topics) }
+func (f *fakeTopics) Names() iter.Seq[string] { f.asked++; return maps.Keys(f.topics) }
 
 // put makes or changes a topic.
 func (f *fakeTopics) put(name string, partitions int32, racks ...string) {

@@ -16,9 +16,11 @@ import (
 
 // Topics is one version of what the node knows of topics.
 type Topics interface {
-	// Version is another one whenever a topic, its partitions or the racks of their
-	// replicas may have changed.
+	// Version counts up with all that the node hears of.
 	Version() uint64
+	// Marks are the same as long as nothing has changed of the topics and how many
+	// partitions they have, and of the racks of these.
+	Marks() (topics, racks any)
 	// Topic is a topic by its name.
 	Topic(name string) (assignor.Topic, bool)
 	// Name is the name of the topic with an id.
@@ -31,6 +33,7 @@ type Topics interface {
 type noTopics struct{}
 
 func (noTopics) Version() uint64                     { return 0 }
+func (noTopics) Marks() (topics, racks any)          { return nil, nil }
 func (noTopics) Topic(string) (assignor.Topic, bool) { return assignor.Topic{}, false }
 func (noTopics) Name([16]byte) (string, bool)        { return "", false }
 func (noTopics) Names() iter.Seq[string]             { return func(func(string) bool) {} }
@@ -43,7 +46,7 @@ type resolved struct {
 }
 
 // lookInterval is how often a group looks whether its topics have changed, at most:
-// the version also changes for reasons that do not concern it.
+// the marks also change for those of others.
 const lookInterval = time.Second
 
 // compile reads a regular expression, which must match the whole name. Go's are
@@ -121,32 +124,43 @@ func (c *consumerGroup) subscriptions() map[string]struct{} {
 	return c.reads
 }
 
-// look compares the topics with what they were when the epoch began, now and then
-// or at once, and says whether they differ.
+// look compares the topics with what they were when the epoch began, if they may have
+// changed, now and then or at once, and says whether they differ.
 func (c *consumerGroup) look(now time.Time, atOnce bool) bool {
 	topics := c.m.cfg.Topics()
-	version := topics.Version()
-	if !atOnce && !c.looked.IsZero() && (version == c.version || now.Sub(c.looked) < lookInterval) {
+	names, racks := topics.Marks()
+	if c.racks != racks && !c.sayRacks() {
+		c.racks = racks
+	}
+	same := c.names == names && c.racks == racks
+	if !atOnce && !c.looked.IsZero() && (same || now.Sub(c.looked) < lookInterval) {
 		return false
 	}
-	if version != c.version || c.looked.IsZero() {
+	if c.names != names || c.looked.IsZero() {
 		c.resolve(now, true)
 	}
-	c.looked, c.version = now, version
+	c.looked, c.names, c.racks = now, names, racks
 	hash := c.hashTopics(topics)
 	changed := hash != c.hash
 	c.hash = hash
 	return changed
 }
 
+// sayRacks says whether some member said where it is.
+func (c *consumerGroup) sayRacks() bool {
+	for _, m := range c.members {
+		if m.rack != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // hashTopics is a number for all that an assignment is made of besides members. The
 // racks of replicas are part of it only if some member says where it is: partitions
 // that move to another rack shall disturb nobody else.
 func (c *consumerGroup) hashTopics(topics Topics) int64 {
-	racks := false
-	for _, m := range c.members {
-		racks = racks || m.rack != nil
-	}
+	racks := c.sayRacks()
 	h := fnv.New64a()
 	var number [4]byte
 	for _, name := range slices.Sorted(maps.Keys(c.subscriptions())) {

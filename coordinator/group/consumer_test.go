@@ -435,3 +435,37 @@ func TestGroupsOfBothKindsAreListedAsWhatTheyAre(t *testing.T) {
 		t.Errorf("a group that does not exist is described with code %d", got)
 	}
 }
+
+// Groups look at topics, and match their expressions, when topics have changed, not
+// whenever anything of the cluster has.
+func TestTopicsAreLookedAtWhenTheyChanged(t *testing.T) {
+	b := newBench(t)
+	b.topics.put("t", 2)
+	one, two := b.subscriber("one", "t"), b.subscriber("two")
+	two.first.SubscribedTopicNames, two.first.SubscribedTopicRegex = nil, ptr("t.*")
+	rack := "a"
+	three := b.subscriber("three", "t")
+	b.settle(one, two)
+	for _, step := range []struct {
+		what string
+		do   func()
+		want bool
+	}{
+		{"nothing", func() {}, false},
+		{"replicas, of which no member has said that it is near", func() { b.topics.racks++ }, false},
+		{"topics", func() { b.topics.version++ }, true},
+		{"a member", func() { three.first.RackID = &rack; b.settle(one, two, three) }, false},
+		{"replicas", func() { b.topics.racks++ }, true},
+	} {
+		step.do()
+		before := b.topics.asked
+		for range 5 {
+			b.pass(2 * time.Second)
+			one.beat()
+			two.beat()
+		}
+		if asked := b.topics.asked - before; asked > 0 != step.want || asked > 3 {
+			t.Errorf("after a change of %s topics were looked at %d times", step.what, asked)
+		}
+	}
+}
