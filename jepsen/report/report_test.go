@@ -51,7 +51,7 @@ func TestPages(t *testing.T) {
 		"unknown": {
 			"Nothing wrong was found, but the run could not show what was asked, for 4 reasons.",
 			"node n2 did not answer for 31 s after the last fault was undone", "L23 high-watermark-regress: it had nothing to look at",
-			"L24 order-linearizability: no answer for t1-0 in 60 s", "a fault left no proof that it happened: pause (3 times)",
+			"L24 order-linearizability: no answer for t1-0 in 60 s", "9 proved, 3 not", "a fault left no proof that it happened: pause (3 times)",
 		},
 		"long": {"through 200 faults and found nothing wrong.", "4 h 24 s"},
 	}
@@ -63,6 +63,7 @@ func TestPages(t *testing.T) {
 			page, text := write(t, h, list, verdict, extra)
 			wants(t, "the page", page, append(want[name], `<h1><svg class="icon"><use href="#i-`+string(verdict))...)
 			wants(t, "the text", text, append(want[name], strings.ToUpper(string(verdict)))...)
+			wants(t, "the page", page, "/s in the final reads, beyond the scale")
 			if len(page) > 200_000 {
 				t.Errorf("the page has %d bytes", len(page))
 			}
@@ -178,6 +179,7 @@ func TestSeries(t *testing.T) {
 	add(history.Op{F: history.Poll, Invoked: 1600 * ms, Completed: 1700 * ms, Type: history.OK, Polls: []history.Polled{{Value: 1}}})
 	add(history.Op{F: history.Send, Invoked: 3400 * ms, Completed: 3500 * ms, Type: history.OK, Sends: []history.Sent{{Value: 4, Offset: 2}}})
 	add(history.Op{F: history.Poll, Phase: history.Final, Invoked: 399 * sec, Completed: 400 * sec, Type: history.Info, Polls: []history.Polled{{Value: 4, Offset: 2}}})
+	add(history.Op{F: history.Send, Phase: history.Final, Invoked: 399 * sec, Completed: 400 * sec, Type: history.Fail})
 	page, text := write(t, h, nil, check.Unknown, report.Extra{})
 	width, n, l := lines(t, page)
 	if width != 1000 || n != 400 || len(l) != 10 {
@@ -205,7 +207,7 @@ func TestSeries(t *testing.T) {
 	if l[8][399] != 1 || l[5][399] != 1 {
 		t.Errorf("at the end %v operations are unknown and %v records unseen", l[8][399], l[5][399])
 	}
-	wants(t, "the text", text, "6 operations: 4 ok, 1 failed, 1 unknown", "3 acknowledged, 1 never polled; 3 polled", "3 s without an acknowledgement, at 0:00.500")
+	wants(t, "the text", text, "7 operations: 4 ok, 2 failed, 1 unknown", "3 acknowledged, 1 never polled; 3 polled", "3 s without an acknowledgement, at 0:00.500")
 	wants(t, "the page", page, `no acks <em>3 s</em></span><div><a class="longest" title="3 s without an acknowledgement, at 0:00.500" style="left:0.125%;width:0.75%">`)
 }
 
@@ -215,6 +217,7 @@ func TestBucketsAreBounded(t *testing.T) {
 		h := &history.History{Ops: []history.Op{
 			{Index: 0, F: history.Send, Completed: end / 2, Type: history.Fail},
 			{Index: 1, F: history.Send, Completed: end, Type: history.Fail},
+			{Index: 2, F: history.Send, Completed: end, Type: history.OK, Sends: []history.Sent{{Value: 1}}},
 		}}
 		page, _ := write(t, h, nil, check.Unknown, report.Extra{})
 		width, n, l := lines(t, page)
@@ -223,6 +226,10 @@ func TestBucketsAreBounded(t *testing.T) {
 		}
 		if covered := int64(width) * int64(n) * ms; end > 20*ms && (covered < end*2/3 || covered > end*3/2) {
 			t.Errorf("%d buckets of %d ms are of a run of %d ms", n, width, end/ms)
+		}
+		// The last bucket is as long as what is left.
+		if last := float64(max(end, 1))/1e9 - float64(width)*float64(n-1)/1e3; width > 0 && math.Abs(l[0][n-1]*last-1) > 0.01 {
+			t.Errorf("a run of %d ns shows %v records/s in its last %v s, want 1 record", end, l[0][n-1], last)
 		}
 		sum := 0.0
 		for _, v := range l[len(l)-1] {
@@ -264,6 +271,9 @@ func TestFaults(t *testing.T) {
 		row("0:50.000", "50 s", "pause", "n1", "state T", "<strong>not undone</strong>"),
 		row("1:00.000", "at once", "cut", "n1", "<strong>not done:</strong> no such link", ""),
 	)
+	if n := strings.Count(page, `class="unproved`); n != 2 {
+		t.Errorf("%d bars are drawn as unproved, want 2", n)
+	}
 	wants(t, "the text", text, "6 faults, 4 proved, 1 not undone",
 		"a fault left no proof that it happened: pause", "a fault could not be done: cut: no such link",
 		"a fault could not be undone: pause: no such process", "a fault was not undone: pause n1")
@@ -318,6 +328,7 @@ func TestAnomaly(t *testing.T) {
 		h.Ops = append(h.Ops, history.Op{Index: i, F: history.Send, Invoked: i * sec, Completed: i*sec + ms, Type: history.OK,
 			Sends: []history.Sent{{Key: history.Key(i % 2), Value: history.Value(100 + i), Offset: i / 2}}})
 	}
+	h.Ops = append(h.Ops, history.Op{Index: 40, F: history.Poll, Phase: history.Final, Invoked: 50 * sec, Completed: 51 * sec, Type: history.OK, Polls: []history.Polled{{Value: 108, Offset: 4}}})
 	list := []check.Result{{ID: "L3", Name: "lost-write", Verdict: check.Invalid, Count: 70, Checked: 40,
 		Worst: []check.Anomaly{{Text: "value 110 is lost", Key: 0, At: 10 * sec, Ops: []int64{10, 30}, Mark: 110}}}}
 	page, _ := write(t, h, list, check.Invalid, report.Extra{})
@@ -327,7 +338,7 @@ func TestAnomaly(t *testing.T) {
 	}
 	wants(t, "the page", page, cell(false, 6), cell(false, 8), cell(true, 10), cell(false, 12), cell(false, 14), "5 more operations of this partition",
 		cell(true, 30), cell(false, 34), `<span class="mark">5: 110</span>`, "The worst 1 of 70.",
-		`id="order-L3-1"`, "<title>#10 send at 0:10.001: offset 5, value 110</title>", `<i style="top:`)
+		`id="order-L3-1"`, `<path class="final" d="M950 75h0"/>`, "<title>#10 send at 0:10.001: offset 5, value 110</title>", `<i style="top:`)
 	if n := strings.Count(page, "value 110 is lost"); n != 3 {
 		t.Errorf("the anomaly is told %d times; want the head, the time line and the check", n)
 	}

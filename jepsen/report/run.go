@@ -144,16 +144,12 @@ func (r *run) join() {
 		o := &r.Ops[i]
 		for _, p := range o.Polls {
 			k, ok := at[p.Value]
-			if !ok {
+			if !ok || r.records[k].seen != never {
 				continue
 			}
-			if c := &r.records[k]; o.Completed < c.seen {
-				if c.seen == never {
-					r.unseen--
-				}
-				// A poll may end before the acknowledgement does.
-				c.seen = max(o.Completed, c.acked)
-			}
+			r.unseen--
+			// A poll may end before the acknowledgement does.
+			r.records[k].seen = max(o.Completed, r.records[k].acked)
 		}
 	}
 }
