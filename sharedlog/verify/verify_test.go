@@ -1,9 +1,12 @@
 package verify_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +21,7 @@ import (
 	"ponor/sharedlog/objstore/mem"
 	"ponor/sharedlog/sharedlogtest"
 	"ponor/sharedlog/verify"
+	"ponor/sharedlog/wal"
 )
 
 const prefix = "AAAAAAAAAAAAAAAAAAAAAA/1/"
@@ -156,6 +160,27 @@ func (w *world) flip(object string, at int64) {
 		at += int64(len(b))
 	}
 	b[at] ^= 0x10
+	w.put(object, b)
+}
+
+// forgeDeltas changes the last offset in the only delta of a slot of one chunk, and
+// makes all checksums match again (wal: the format is in its doc.go).
+func (w *world) forgeDeltas(object string) {
+	w.Helper()
+	b := w.object(object)
+	footer := b[len(b)-wal.HeaderBytes:]
+	index := b[len(b)-wal.HeaderBytes-int(binary.BigEndian.Uint32(footer[116:])) : len(b)-wal.HeaderBytes]
+	// At the end are: base offset 0, last offset delta 1, attributes 0, timestamp 0,
+	// no producer id, no repeated index.
+	tail := index[len(index)-6:]
+	if !bytes.Equal(tail, []byte{0, 1, 0, 0, 1, 0}) {
+		w.Fatalf("the index of %s ends with %x", object, tail)
+	}
+	tail[1] = 0
+	for _, header := range [][]byte{b[:wal.HeaderBytes], footer} {
+		binary.BigEndian.PutUint32(header[120:], crc32.Checksum(index, commitlog.Castagnoli))
+		binary.BigEndian.PutUint32(header[124:], crc32.Checksum(header[:124], commitlog.Castagnoli))
+	}
 	w.put(object, b)
 }
 
@@ -303,6 +328,14 @@ func TestEveryDamageIsReported(t *testing.T) {
 		"stray name": func(w *world) (verify.Kind, string, string) {
 			w.put("notes", []byte("?"))
 			return verify.Stray, "notes", "no object of a cluster has such a name"
+		},
+		"other deltas in a live slot's index": func(w *world) (verify.Kind, string, string) {
+			w.forgeDeltas(slot(w.live, 1))
+			return verify.Mismatch, slot(w.live, 1), "deltas of stream"
+		},
+		"other deltas in a slot behind an index": func(w *world) (verify.Kind, string, string) {
+			w.forgeDeltas(slot(w.dead, 1))
+			return verify.Mismatch, slot(w.dead, 1), "deltas of stream"
 		},
 		"gap in a live WAL": func(w *world) (verify.Kind, string, string) {
 			w.remove(slot(w.live, 1))
