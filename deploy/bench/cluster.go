@@ -34,6 +34,8 @@ type system struct {
 	quorum, debug []string
 	metrics       []string
 
+	network *network // nil if the nodes are on this machine's own
+
 	script string // of Kafka: what starts and stops it
 }
 
@@ -67,11 +69,21 @@ func startPonor(ctx context.Context, o options) (*system, error) {
 		return nil, err
 	}
 	clients, quorum, debug, metrics := ports[:nodes], ports[nodes:2*nodes], ports[2*nodes:3*nodes], ports[3*nodes:]
+	var wires *network
+	if o.cuttable {
+		if wires, err = newNetwork(ctx); err != nil {
+			return nil, err
+		}
+		clients, quorum, debug, metrics = wires.listen(9092), wires.listen(9192), wires.listen(9292), wires.listen(9392)
+	}
 	store := filepath.Join(o.dir, "store")
-	s := &system{name: "ponor", bootstrap: strings.Join(clients, ","), slots: &slotCount{root: store}, quorum: quorum, data: store}
+	s := &system{name: "ponor", bootstrap: strings.Join(clients, ","), slots: &slotCount{root: store}, quorum: quorum, data: store, network: wires}
 	s.stop = func() {
 		s.end(syscall.SIGTERM)
 		s.slots.stop()
+		if wires != nil {
+			wires.close()
+		}
 	}
 	for i := range nodes {
 		args := []string{"start", "--node-id", fmt.Sprint(i + 1), "--listen", clients[i], "--controller-listen", quorum[i],
@@ -87,6 +99,7 @@ func startPonor(ctx context.Context, o options) (*system, error) {
 	}
 	begin := time.Now()
 	if err := s.launch(o); err != nil {
+		s.stop()
 		return nil, err
 	}
 	if err := s.firstRecord(ctx, o); err != nil {
@@ -118,6 +131,9 @@ func (s *system) launchOne(o options, i int) error {
 		return fmt.Errorf("make log: %w", err)
 	}
 	p := exec.Command(o.binary, s.args[i]...)
+	if s.network != nil {
+		p = s.network.command(i, o.binary, s.args[i]...)
+	}
 	p.Stdout, p.Stderr = log, log
 	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours, we stop them
 	err = p.Start()

@@ -22,10 +22,42 @@ const (
 	bulkBatch       = 900 << 10  // bytes
 )
 
-// death ends or pauses one of three nodes under load and looks how long each of
-// its partitions takes no records. The node has 10,000 producers' state and 1 GiB
-// of WAL that is not packed.
-func (f *failover) death(sig syscall.Signal, leader bool) error {
+// injury is what happens to a node.
+type injury struct {
+	hurt, heal func(f *failover, at int) error
+	// silent: its clients hear nothing of it.
+	silent bool
+}
+
+var (
+	killed = injury{
+		hurt: func(f *failover, at int) error { return f.signal(at, syscall.SIGKILL) },
+		heal: func(f *failover, at int) error {
+			if f.procs != nil {
+				_ = f.procs[at].Wait() // it was killed
+				f.procs[at] = nil
+			}
+			return nil
+		},
+	}
+	paused = injury{
+		hurt:   func(f *failover, at int) error { return f.signal(at, syscall.SIGSTOP) },
+		heal:   func(f *failover, at int) error { return f.signal(at, syscall.SIGCONT) },
+		silent: true,
+	}
+	// cutOff takes its network away, not its store: it could acknowledge records
+	// if anyone reached it.
+	cutOff = injury{
+		hurt:   func(f *failover, at int) error { return f.network.cut(f.ctx, at, true) },
+		heal:   func(f *failover, at int) error { return f.network.cut(f.ctx, at, false) },
+		silent: true,
+	}
+)
+
+// death hurts one of three nodes under load and looks how long each of its
+// partitions takes no records. The node has 10,000 producers' state and 1 GiB of
+// WAL that is not packed.
+func (f *failover) death(what injury, leader bool) error {
 	const topic = "death"
 	if err := f.topic(topic, deathPartitions); err != nil {
 		return err
@@ -53,7 +85,7 @@ func (f *failover) death(sig syscall.Signal, leader bool) error {
 		return err
 	}
 	patience := patient
-	if sig == syscall.SIGSTOP {
+	if what.silent {
 		patience = impatient
 	}
 	p, err := f.newPace(topic, deathPartitions, deathRate, patience)
@@ -63,7 +95,7 @@ func (f *failover) death(sig syscall.Signal, leader bool) error {
 	p.calm()
 	f.unpacked(victim)
 	begun := time.Now()
-	if err := f.signal(victim, sig); err != nil {
+	if err := what.hurt(f, victim); err != nil {
 		return err
 	}
 	if err := p.awaitAfter(begun); err != nil {
@@ -71,13 +103,8 @@ func (f *failover) death(sig syscall.Signal, leader bool) error {
 	}
 	took := time.Since(begun)
 	pause(f.ctx, time.Second)
-	if sig == syscall.SIGSTOP {
-		if err := f.signal(victim, syscall.SIGCONT); err != nil {
-			return err
-		}
-	} else if f.procs != nil {
-		_ = f.procs[victim].Wait() // it was killed
-		f.procs[victim] = nil
+	if err := what.heal(f, victim); err != nil {
+		return err
 	}
 	firsts := p.firsts(begun)
 	mine := func(n int32) bool { return slices.Contains(led, n) }

@@ -49,12 +49,12 @@ func producerOptions(bootstrap string, patience time.Duration) []kgo.Opt {
 		kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.MaxBufferedRecords(1 << 20), kgo.RecordRetries(1 << 30), kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }), kgo.DisableClientMetrics(),
-		kgo.ProduceRequestTimeout(patience / 2), kgo.RequestTimeoutOverhead(patience / 2), kgo.RetryTimeout(time.Minute), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		kgo.ProduceRequestTimeout(patience / 2), kgo.RequestTimeoutOverhead(patience / 2), kgo.DialTimeout(min(patience, 10*time.Second)), kgo.RetryTimeout(time.Minute), kgo.ProducerBatchCompression(kgo.NoCompression()),
 	}
 }
 
 // Patiences. A client learns of a broker that is dead from its connection; of one
-// that hangs only by its own request timeout.
+// that hangs or is cut off only by its own timeouts.
 const (
 	patient   = 20 * time.Second
 	impatient = 500 * time.Millisecond

@@ -40,6 +40,7 @@ type options struct {
 	failover         bool
 	bulk             int64    // bytes in a large partition, with failover
 	settings         []string // more flags of every node
+	cuttable         bool     // nodes can be cut off, with failover
 	partitions       int
 	groups           bool
 	members          int
@@ -60,7 +61,7 @@ func main() {
 	flag.IntVar(&o.partitions, "partitions", 100_000, "with -scale: how many partitions 'partitions' makes")
 	flag.BoolVar(&o.groups, "groups", false, "measure consumer groups instead (make bench-groups); -only takes join, commit, large, many, move, takeover")
 	flag.IntVar(&o.members, "members", 200, "with -groups: members of the large group; it has ten partitions for each")
-	flag.BoolVar(&o.failover, "failover", false, "measure what clients see of deaths, moves and restarts instead (make bench-failover); -only takes kill, leader, pause, pause-leader, moves, many, drain, roll, entries")
+	flag.BoolVar(&o.failover, "failover", false, "measure what clients see of deaths, moves and restarts instead (make bench-failover); -only takes kill, leader, pause, pause-leader, cut, cut-leader, moves, many, drain, roll, entries")
 	flag.Int64Var(&o.bulk, "bulk", 2<<30, "with -failover: bytes in the large partition that moves")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
