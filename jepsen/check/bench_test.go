@@ -16,7 +16,7 @@ func BenchmarkAll(b *testing.B) {
 	if s := os.Getenv("CHECK_OPS"); s != "" {
 		ops, _ = strconv.Atoi(s)
 	}
-	h := generate(1, options{keys: 64, clients: 40, ops: ops, idempotent: true, grouped: true, batch: 6})
+	h := generate(1, options{keys: 64, clients: 40, ops: ops, idempotent: true, grouped: true, batch: 2, fetch: 3})
 	records, polled := 0, 0
 	for i := range h.Ops {
 		records += len(h.Ops[i].Sends)

@@ -53,16 +53,22 @@ func (r *run) ownership() {
 			m = &membership{holds: map[history.Key]*holding{}}
 			procs[o.Process] = m
 		}
-		m.group = cmp.Or(o.Group, m.group)
 		for _, h := range m.holds {
 			h.gen[1] = max(h.gen[1], m.gen)
 		}
-		m.saw(back, o)
+		begins := o.F == history.Subscribe || o.F == history.Join
+		if !begins {
+			m.group = cmp.Or(o.Group, m.group)
+			m.saw(back, o)
+		}
 		for j := range o.Rebalance {
 			m.rebalance(o, &o.Rebalance[j], held)
 		}
-		if o.Type == history.Info || o.F == history.Leave {
+		if begins || o.F == history.Assign || o.F == history.Leave || o.Type == history.Info {
 			m.end(o.Invoked)
+		}
+		if begins { // another member, of this group or another one
+			m.group, m.gen = o.Group, 0
 		}
 		if o.Type == history.Info {
 			delete(procs, o.Process)
@@ -229,7 +235,9 @@ func (r *run) registers() {
 		if r.stale(f, at, list) {
 			continue
 		}
-		list = pruned(list)
+		if len(list) <= 2*maxLinear {
+			list = pruned(list)
+		}
 		if len(list) > maxLinear {
 			f.note("%s of group %s has %d operations, more than %d: reads were compared with commits only", r.name(at.key), at.group, len(list), maxLinear)
 			continue

@@ -23,8 +23,10 @@ type run struct {
 	ids    ids
 	logs   []keyLog // by Key
 	health health
-	// batches are the sends of one key in one op, in the order of the ops.
+	// batches are the sends of one key in one op, in the order of the ops; sent has
+	// their values.
 	batches   []batch
+	sent      []int32
 	consumers map[string]*group // after the walk
 	future    bool              // a value was read before it was sent
 	// Checks that several parts add to: L5, L6, L19, L22, L26, M6.
@@ -53,11 +55,11 @@ const (
 
 // batch is the sends of one key in one op.
 type batch struct {
-	op   int32
-	key  history.Key
-	vals []int32
-	max  int64 // largest offset told, -1: none
-	min  int64
+	op       int32
+	key      history.Key
+	from, to int32 // in sent
+	max      int64 // largest offset told, -1: none
+	min      int64
 }
 
 // ids finds a value's place in vals: by position if values are dense.
@@ -207,10 +209,10 @@ func (r *run) mark() {
 
 // acked numbers the values that were sent, and enters the offsets that were told.
 func (r *run) acked() error {
-	places := make([]int32, 0, cap(r.vals))
+	r.sent = make([]int32, 0, cap(r.vals))
 	for i := range r.Ops {
 		o := &r.Ops[i]
-		begin := len(places)
+		begin := len(r.sent)
 		for j := range o.Sends {
 			s := &o.Sends[j]
 			place := int32(len(r.vals))
@@ -226,33 +228,32 @@ func (r *run) acked() error {
 				r.logs[s.Key].add(s.Offset, place, o.Completed, never)
 			}
 			r.vals = append(r.vals, v)
-			places = append(places, place)
+			r.sent = append(r.sent, place)
 		}
-		r.split(int32(i), places[begin:])
+		r.split(int32(i), begin)
 	}
 	return nil
 }
 
-// split makes batches of an op's sends.
-func (r *run) split(op int32, places []int32) {
-	if len(places) == 0 {
-		return
-	}
-	slices.SortStableFunc(places, func(a, b int32) int { return cmp.Compare(r.vals[a].key, r.vals[b].key) })
-	for from := 0; from < len(places); {
-		b := batch{op: op, key: r.vals[places[from]].key, min: -1, max: -1}
-		to := from
-		for ; to < len(places) && r.vals[places[to]].key == b.key; to++ {
-			if v := &r.vals[places[to]]; v.flags&wasAcked != 0 {
+// split makes batches of an op's sends, those from a place in sent on.
+func (r *run) split(op int32, from int) {
+	slices.SortStableFunc(r.sent[from:], func(a, b int32) int { return cmp.Compare(r.vals[a].key, r.vals[b].key) })
+	for from < len(r.sent) {
+		b := batch{op: op, key: r.vals[r.sent[from]].key, from: int32(from), min: -1, max: -1}
+		for ; from < len(r.sent) && r.vals[r.sent[from]].key == b.key; from++ {
+			if v := &r.vals[r.sent[from]]; v.flags&wasAcked != 0 {
 				if b.max = max(b.max, v.first); b.min < 0 || v.first < b.min {
 					b.min = v.first
 				}
 			}
 		}
-		b.vals, from = places[from:to:to], to
+		b.to = int32(from)
 		r.batches = append(r.batches, b)
 	}
 }
+
+// of are the values of a batch, as they were sent.
+func (r *run) of(b *batch) []int32 { return r.sent[b.from:b.to] }
 
 // polled enters what was polled. Consumers must only ever see what is safe, so
 // that it counts whatever became of the operation.
@@ -336,9 +337,9 @@ func (r *run) certain() {
 		if r.Ops[b.op].Type != history.Info {
 			continue
 		}
-		for _, id := range b.vals {
+		for _, id := range r.of(b) {
 			if r.vals[id].flags&(wasPolled|wasAcked) != 0 {
-				for _, all := range b.vals {
+				for _, all := range r.of(b) {
 					r.vals[all].flags |= mustBe
 				}
 				break

@@ -148,7 +148,7 @@ func (r *run) appended(b *batch, byKey [][]porcupine.Operation, maybe []int, why
 	if o.Type == history.OK {
 		end = o.Completed
 	}
-	for _, id := range b.vals {
+	for _, id := range r.of(b) {
 		v := &r.vals[id]
 		if v.flags&wasTwice != 0 {
 			why[b.key] = "a value has two offsets"
@@ -162,7 +162,7 @@ func (r *run) appended(b *batch, byKey [][]porcupine.Operation, maybe []int, why
 		}
 		end = min(end, l.polled[l.index(v.first)])
 	}
-	in := logOp{op: o.Index, n: int64(len(b.vals)), offset: first}
+	in := logOp{op: o.Index, n: int64(len(r.of(b))), offset: first}
 	if first < 0 {
 		switch {
 		case l.losing() || l.floor > 0:

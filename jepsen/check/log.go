@@ -50,11 +50,10 @@ type keyLog struct {
 
 // final is what the final phase read of a key.
 type final struct {
-	polls int64 // operations that could have
-	max   int64 // highest offset
-	// done: a reader polled nothing behind what it had read.
+	max int64 // highest offset
+	// done: a reader polled nothing behind what it had read, over and over.
 	done bool
-	at   int64 // completion of the last of them
+	at   int64 // of the last poll
 	// read has the indices that were read.
 	read bitset
 }

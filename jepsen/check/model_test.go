@@ -1,6 +1,7 @@
 package check_test
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
@@ -34,6 +35,7 @@ type options struct {
 	grouped       bool
 	calm          bool // no op fails
 	batch         int
+	fetch         int // records of a key in one poll, at most; 0: 6
 }
 
 type log struct {
@@ -263,7 +265,7 @@ func (m *model) poll(c *consumer, phase string, next func()) {
 		for _, k := range c.keys {
 			l := &m.logs[k]
 			c.pos[k] = max(c.pos[k], l.start)
-			for n := m.rng.IntN(6); n > 0 && c.pos[k] < int64(len(l.values)); n-- {
+			for n := m.rng.IntN(cmp.Or(m.opts.fetch, 6)); n > 0 && c.pos[k] < int64(len(l.values)); n-- {
 				o.Polls = append(o.Polls, history.Polled{Key: k, Value: l.values[c.pos[k]], Offset: c.pos[k]})
 				c.pos[k]++
 			}
@@ -471,9 +473,11 @@ func (m *model) final() {
 				m.now += ms
 			}
 		}
-		o = m.begin(c.p, history.Poll)
-		o.Phase = history.Final
-		m.now += ms
-		m.end(o, history.OK)
+		for range 3 {
+			o = m.begin(c.p, history.Poll)
+			o.Phase = history.Final
+			m.now += ms
+			m.end(o, history.OK)
+		}
 	}
 }

@@ -95,7 +95,7 @@ func (r *run) processOrder() {
 			f.add(was.max-b.min, func() Anomaly {
 				return Anomaly{
 					Text: fmt.Sprintf("process %d sent to offset %d of %s, then to %d", o.Process, was.max, r.name(b.key), b.min),
-					Key:  b.key, At: o.Completed, Ops: []int64{o.Index, r.Ops[was.op].Index}, Mark: r.value(b.vals[0]),
+					Key:  b.key, At: o.Completed, Ops: []int64{o.Index, r.Ops[was.op].Index}, Mark: r.value(r.of(b)[0]),
 				}
 			})
 		}
@@ -114,8 +114,9 @@ type sendChecks struct {
 // within compares the offsets of a batch with each other.
 func (s *sendChecks) within(o *history.Op, b *batch) {
 	l := &s.logs[b.key]
-	for j := 1; j < len(b.vals); j++ {
-		from, to := &s.vals[b.vals[j-1]], &s.vals[b.vals[j]]
+	ids := s.of(b)
+	for j := 1; j < len(ids); j++ {
+		from, to := &s.vals[ids[j-1]], &s.vals[ids[j]]
 		if from.flags&to.flags&wasAcked == 0 {
 			continue
 		}
@@ -125,7 +126,7 @@ func (s *sendChecks) within(o *history.Op, b *batch) {
 		text := func() Anomaly {
 			return Anomaly{
 				Text: fmt.Sprintf("one batch has offset %d of %s, then %d", from.first, s.name(b.key), to.first),
-				Key:  b.key, At: o.Completed, Ops: []int64{o.Index}, Mark: s.value(b.vals[j]),
+				Key:  b.key, At: o.Completed, Ops: []int64{o.Index}, Mark: s.value(ids[j]),
 			}
 		}
 		delta := to.first - from.first
@@ -149,13 +150,13 @@ func (s *sendChecks) within(o *history.Op, b *batch) {
 func (s *sendChecks) against(o *history.Op, b *batch) {
 	l := &s.logs[b.key]
 	s.wrong.Checked++
-	first := b.vals[0]
+	first := s.of(b)[0]
 	anomaly := func(text string, ops ...int64) func() Anomaly {
 		return func() Anomaly {
 			return Anomaly{Text: text, Key: b.key, At: o.Completed, Ops: append([]int64{o.Index}, ops...), Mark: s.value(first)}
 		}
 	}
-	for _, id := range b.vals {
+	for _, id := range s.of(b) {
 		v := &s.vals[id]
 		if v.flags&wasAcked == 0 {
 			if o.Type == history.OK {

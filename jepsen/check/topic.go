@@ -171,7 +171,7 @@ func (t *topicChecks) look(o *history.Op, want topicState, change *history.Op, l
 		return
 	}
 	age := o.Invoked - change.Completed
-	calm := t.health.longest(change.Completed, o.Invoked, RecoveryBound)
+	calm := t.health.longest(change.Completed, o.Invoked, 0)
 	right := slices.ContainsFunc(later, func(l *history.Op) bool {
 		t, _ := want.differs(l)
 		return t == ""

@@ -154,17 +154,18 @@ func (v *valueChecks) reader(k history.Key, offset int64) int64 {
 // none, one behind the other.
 func (v *valueChecks) part(b *batch) {
 	l := &v.logs[b.key]
-	if len(b.vals) < 2 || l.losing() || v.Ops[b.op].Type == history.Fail {
+	ids := v.of(b)
+	if len(ids) < 2 || l.losing() || v.Ops[b.op].Type == history.Fail {
 		return
 	}
 	// The place of the batch, from the first of its values that was polled.
-	n := slices.IndexFunc(b.vals, func(id int32) bool { return v.vals[id].flags&wasPolled != 0 })
+	n := slices.IndexFunc(ids, func(id int32) bool { return v.vals[id].flags&wasPolled != 0 })
 	if n < 0 {
 		return
 	}
-	base := v.vals[b.vals[n]].first - int64(n)
+	base := v.vals[ids[n]].first - int64(n)
 	v.torn.Checked++
-	for j, id := range b.vals {
+	for j, id := range ids {
 		val, want := &v.vals[id], base+int64(j)
 		if val.flags&wasTwice != 0 {
 			return // L2 judges it
@@ -179,9 +180,9 @@ func (v *valueChecks) part(b *batch) {
 		}
 		o := &v.Ops[b.op]
 		v.torn.add(0, func() Anomaly {
-			text := fmt.Sprintf("value %d of a batch is at offset %d of %s, and value %d, %d behind it, is not there", v.value(b.vals[n]), v.vals[b.vals[n]].first, v.name(b.key), v.value(id), j-n)
+			text := fmt.Sprintf("value %d of a batch is at offset %d of %s, and value %d, %d behind it, is not there", v.value(ids[n]), v.vals[ids[n]].first, v.name(b.key), v.value(id), j-n)
 			if moved {
-				text = fmt.Sprintf("value %d of a batch is at offset %d of %s, and value %d, %d behind it, at %d", v.value(b.vals[n]), v.vals[b.vals[n]].first, v.name(b.key), v.value(id), j-n, val.first)
+				text = fmt.Sprintf("value %d of a batch is at offset %d of %s, and value %d, %d behind it, at %d", v.value(ids[n]), v.vals[ids[n]].first, v.name(b.key), v.value(id), j-n, val.first)
 			}
 			return Anomaly{Text: text, Key: b.key, At: o.Completed, Ops: []int64{o.Index}, Mark: v.value(id)}
 		})

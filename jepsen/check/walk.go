@@ -20,7 +20,9 @@ type proc struct {
 	cursors    map[history.Key]*cursor
 	touched    []*cursor // by the op at hand
 	empties    int       // polls that gave nothing at all
+	quiet      int       // of them in the final phase, since one gave something
 	polled     int64     // invocation of its last ok poll
+	members    []*member // of its group, that it subscribes to
 }
 
 func (p *proc) String() string { return fmt.Sprintf("process %d", p.id) }
@@ -49,8 +51,6 @@ type cursor struct {
 type group struct {
 	name    string
 	members map[history.Key]*member
-	empties int
-	polled  int64
 }
 
 func (g *group) String() string { return "group " + g.name }
@@ -58,10 +58,12 @@ func (g *group) String() string { return "group " + g.name }
 // member is what a group did with a key, all its members together.
 type member struct {
 	cursor
-	read  bitset
-	from  int32 // lowest index read
-	again int64 // records read more than once
-	upTo  int64 // highest offset committed
+	read    bitset
+	from    int32 // lowest index read
+	again   int64 // records read more than once
+	empties int   // polls of subscribers that gave nothing at all
+	polled  int64 // invocation of the last ok poll of a subscriber
+	upTo    int64 // highest offset committed
 }
 
 // emptyPolls are so many that a client has nothing left that it got and did not
@@ -101,7 +103,7 @@ func (r *run) walk() {
 	}
 	for _, g := range inOrder(w.groups) {
 		for _, m := range inOrder(g.members) {
-			w.behind(w.groupStuck, &m.cursor, g.empties, g.polled, groupBound, g)
+			w.behind(w.groupStuck, &m.cursor, m.empties, m.polled, groupBound, g)
 		}
 	}
 	w.tail()
@@ -148,7 +150,7 @@ func (w *walker) proc(id int32) *proc {
 func (w *walker) assign(o *history.Op) {
 	p := w.proc(o.Process)
 	was := p.cursors
-	p.subscribed, p.cursors = false, make(map[history.Key]*cursor, len(o.Keys))
+	p.subscribed, p.group, p.members, p.cursors = false, nil, nil, make(map[history.Key]*cursor, len(o.Keys))
 	for _, k := range o.Keys {
 		if c := was[k]; c != nil && !o.Seek {
 			p.cursors[k] = c
@@ -160,8 +162,9 @@ func (w *walker) assign(o *history.Op) {
 
 func (w *walker) subscribe(o *history.Op) {
 	p := w.proc(o.Process)
-	p.subscribed = true
-	for k := range p.cursors {
+	p.subscribed, p.members = true, nil
+	for k, c := range p.cursors {
+		c.whole = false // it goes on where the group is
 		if o.F == history.Subscribe && !slices.Contains(o.Keys, k) {
 			delete(p.cursors, k)
 		}
@@ -173,14 +176,14 @@ func (w *walker) subscribe(o *history.Op) {
 	}
 	p.group = g
 	for _, k := range o.Keys {
-		g.member(k, o)
+		p.members = append(p.members, g.member(k, o))
 	}
 }
 
 func (g *group) member(k history.Key, o *history.Op) *member {
 	m := g.members[k]
 	if m == nil {
-		m = &member{cursor: cursor{key: k, last: -1, high: -1, since: o.Invoked, at: o.Completed, empty: g.empties, op: -1}, from: -1}
+		m = &member{cursor: cursor{key: k, last: -1, high: -1, since: o.Invoked, at: o.Completed, op: -1}, from: -1, polled: o.Completed}
 		g.members[k] = m
 	}
 	return m
@@ -247,8 +250,9 @@ func (w *walker) touch(p *proc, o *history.Op, k history.Key) (*cursor, *member)
 	if m == nil {
 		w.behind(w.stuck, c, p.empties, o.Invoked, StuckBound, p)
 	} else {
-		w.behind(w.groupStuck, &m.cursor, p.group.empties, o.Invoked, groupBound, p.group)
-		m.at, m.empty = o.Completed, p.group.empties
+		m.goOn(o)
+		w.behind(w.groupStuck, &m.cursor, m.empties, o.Invoked, groupBound, p.group)
+		m.at, m.empty = o.Completed, m.empties
 	}
 	return c, m
 }
@@ -287,41 +291,52 @@ func (f *final) see(l *keyLog, i int32, o *history.Op) {
 	f.at = max(f.at, o.Completed)
 }
 
-// nothing enters that a poll of the final phase gave nothing at all: a reader
-// that had come as far as any is at the end.
-func (l *keyLog) nothing(c *cursor, o *history.Op) {
+// nothing enters that a reader of the final phase got nothing more until it gave
+// up: if it had come as far as any, that is the end.
+func (l *keyLog) nothing(c *cursor, at int64) {
 	f := &l.final
-	f.polls++
 	if c.high < 0 && f.max < 0 || c.high >= 0 && l.offsets[c.high] >= f.max {
-		f.done, f.at = true, max(f.at, o.Completed)
+		f.done, f.at = true, max(f.at, at)
 	}
+}
+
+// pollGap is how long a consumer may not poll and still count as one that waits.
+const pollGap = int64(10 * time.Second)
+
+// goOn notes that a subscriber polls. If none did for long, the group only
+// begins to wait.
+func (m *member) goOn(o *history.Op) {
+	if o.Invoked-m.polled > pollGap {
+		m.at, m.empty = o.Invoked, m.empties
+	}
+	m.polled = max(m.polled, o.Invoked)
 }
 
 // polledOK ends an ok poll.
 func (w *walker) polledOK(p *proc, o *history.Op) {
+	if o.Invoked-p.polled > pollGap {
+		for _, c := range p.cursors {
+			c.at, c.empty = max(c.at, o.Invoked), p.empties
+		}
+	}
 	p.polled = o.Invoked
-	if p.group != nil {
-		p.group.polled = max(p.group.polled, o.Invoked)
+	for _, m := range p.members {
+		m.goOn(o)
 	}
-	for _, c := range p.touched {
-		c.last, c.at = c.inner, o.Completed
-		if o.Phase == history.Final {
-			w.logs[c.key].final.polls++
-		}
-	}
-	if len(o.Polls) == 0 {
+	switch {
+	case len(o.Polls) > 0:
+		p.quiet = 0
+	default:
 		p.empties++
-		if p.group != nil {
-			p.group.empties++
+		for _, m := range p.members {
+			m.empties++
 		}
 		if o.Phase == history.Final {
-			for _, c := range p.cursors {
-				w.logs[c.key].nothing(c, o)
-			}
+			p.quiet++
 		}
 	}
 	for _, c := range p.touched {
-		c.empty = p.empties
+		c.last, c.at, c.empty = c.inner, o.Completed, p.empties
 	}
 }
 
@@ -342,7 +357,6 @@ func (w *walker) readAll(o *history.Op) {
 		}
 		w.ended(o, k, c.high)
 		if o.Phase == history.Final {
-			l.final.polls++
 			l.final.done, l.final.at = true, max(l.final.at, o.Completed)
 		}
 	}
@@ -505,6 +519,9 @@ func (w *walker) behind(f *found, c *cursor, empties int, now int64, bound time.
 // retire ends a process.
 func (w *walker) retire(p *proc) {
 	for _, c := range inOrder(p.cursors) {
+		if p.quiet >= emptyPolls && !p.subscribed {
+			w.logs[c.key].nothing(c, p.polled)
+		}
 		if !p.subscribed {
 			w.behind(w.stuck, c, p.empties, p.polled, StuckBound, p)
 		}
