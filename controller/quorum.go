@@ -315,7 +315,7 @@ func (q *quorum) handOver(m roster, node metadata.BrokerID) error {
 			}
 		}
 		if !ok {
-			return refuse(CodeVoterNotFound, "node %d is no voter", node)
+			return refuse(CodeVoterNotFound, "node %d is no voter; the voters are %v", node, m.voters())
 		}
 		if f := m.found[node]; !f.answers(s.ID) {
 			return refuse(CodeInvalidRequest, "node %d does not answer (%v): choose another one", node, f.err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -59,7 +60,7 @@ func newQuorumChange(use, short, long string, change controller.VoterChange, don
 				if err != nil {
 					return err
 				}
-				info, err := controller.AskQuorum(ctx, c)
+				info, err := settledQuorum(ctx, c)
 				if err != nil {
 					return err
 				}
@@ -73,6 +74,22 @@ func newQuorumChange(use, short, long string, change controller.VoterChange, don
 	}
 	f.register(cmd)
 	return cmd
+}
+
+// settledQuorum asks until it is known who leads: right after a change of the
+// leader it may not be.
+func settledQuorum(ctx context.Context, c *rpc.Client) (controller.QuorumInfo, error) {
+	for {
+		info, err := controller.AskQuorum(ctx, c)
+		if err != nil || info.Leader >= 0 {
+			return info, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return info, fmt.Errorf("find out who leads: %w; 'ponor quorum status' shows it", ctx.Err())
+		}
+	}
 }
 
 // votersText says who votes, and whether that many make sense.
