@@ -51,7 +51,10 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	reportError(cmd, err, out, errOut)
 	var usage usageError
 	var unchecked uncheckedError
+	var coded codedError
 	switch {
+	case errors.As(err, &coded):
+		return coded.code
 	case errors.As(err, &usage):
 		return exitUsage
 	case errors.As(err, &unchecked):
@@ -100,6 +103,6 @@ storage, so brokers keep nothing and partitions move without copying a byte.
 	root.SetFlagErrorFunc(flagError)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.AddCommand(newStart(), newDemo(), newTopic(), newProduce(), newConsume(), newGroup(),
-		newBench(), newCluster(), newTop(), newBroker(), newBalance(), newQuorum(), newCheck(), newVerify(), newMetadata(), newDump(), newConfig(), newVersion())
+		newBench(), newCluster(), newTop(), newBroker(), newBalance(), newQuorum(), newCheck(), newVerify(), newJepsen(), newMetadata(), newDump(), newConfig(), newVersion())
 	return root
 }

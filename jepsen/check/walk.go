@@ -169,6 +169,9 @@ func (w *walker) subscribe(o *history.Op) {
 			delete(p.cursors, k)
 		}
 	}
+	for _, c := range p.cursors {
+		c.whole = false // from now on it begins where its group is
+	}
 	g := w.groups[o.Group]
 	if g == nil {
 		g = &group{name: o.Group, members: map[history.Key]*member{}}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // ErrCannot means that the cluster has no way to do this to its nodes.
@@ -79,12 +80,20 @@ func LeaderOf(ctx context.Context, adm *kadm.Client, topic string, partition int
 
 // ControllerLeader is the node that clients are told is the controller, -1 if
 // none is known.
-func ControllerLeader(ctx context.Context, adm *kadm.Client) (int32, error) {
-	md, err := adm.BrokerMetadata(ctx)
+func ControllerLeader(ctx context.Context, cl *kgo.Client) (int32, error) {
+	md, err := askBrokers(ctx, cl)
 	if err != nil {
 		return -1, fmt.Errorf("ask for the controller: %w", err)
 	}
-	return md.Controller, nil
+	return md.ControllerID, nil
+}
+
+// askBrokers asks for brokers alone. The client's own metadata may be of long
+// ago, if it is asked for no topic.
+func askBrokers(ctx context.Context, cl *kgo.Client) (*kmsg.MetadataResponse, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.Topics = []kmsg.MetadataRequestTopic{}
+	return req.RequestWith(ctx, cl)
 }
 
 // WaitReady waits until every node that answers lists all brokers.
@@ -94,7 +103,7 @@ func WaitReady(ctx context.Context, c Cluster) error {
 		if err != nil {
 			return err
 		}
-		err = waitListed(ctx, kadm.NewClient(cl), len(c.Nodes()))
+		err = waitListed(ctx, cl, len(c.Nodes()))
 		cl.Close()
 		if err != nil {
 			return fmt.Errorf("wait for the node at %s: %w", seed, err)
@@ -104,10 +113,10 @@ func WaitReady(ctx context.Context, c Cluster) error {
 }
 
 // waitListed waits until metadata has n brokers.
-func waitListed(ctx context.Context, adm *kadm.Client, n int) error {
+func waitListed(ctx context.Context, cl *kgo.Client, n int) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
-		md, err := adm.BrokerMetadata(attempt)
+		md, err := askBrokers(attempt, cl)
 		cancel()
 		if err == nil && len(md.Brokers) >= n {
 			return nil

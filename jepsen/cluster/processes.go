@@ -43,6 +43,7 @@ type Config struct {
 type Processes struct {
 	cfg   Config
 	nodes []*node
+	life  lifeline
 }
 
 // node is one process; its command line stays the same over restarts.
@@ -84,7 +85,7 @@ func Start(ctx context.Context, cfg Config) (*Processes, error) {
 		c.nodes = append(c.nodes, newNode(cfg, int32(i+1), link))
 	}
 	for _, n := range c.nodes {
-		if err := n.start(cfg.Binary); err != nil {
+		if err := c.Start(ctx, n.id); err != nil {
 			_ = c.Close()
 			return nil, err
 		}
@@ -192,7 +193,7 @@ func (c *Processes) Start(_ context.Context, id int32) error {
 	if err != nil {
 		return err
 	}
-	return n.start(c.cfg.Binary)
+	return n.start(c.cfg.Binary, &c.life)
 }
 
 // Stop implements Cluster.
@@ -286,6 +287,9 @@ func (c *Processes) Exited() map[int32]string {
 // Logs implements Cluster.
 func (c *Processes) Logs() string { return c.cfg.Dir }
 
+// Log is the file with a node's output.
+func (c *Processes) Log(id int32) string { return c.nodes[id-1].log }
+
 // Close implements Cluster: it kills all nodes.
 func (c *Processes) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -296,10 +300,11 @@ func (c *Processes) Close() error {
 			errs = append(errs, c.Kill(ctx, n.id))
 		}
 	}
+	c.life.end()
 	return errors.Join(errs...)
 }
 
-func (n *node) start(binary string) error {
+func (n *node) start(binary string, life *lifeline) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.mu.want && n.mu.exited != nil {
@@ -316,8 +321,7 @@ func (n *node) start(binary string) error {
 	defer output.Close()
 	cmd := exec.CommandContext(context.Background(), binary, n.args...)
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = ownGroup() // Ctrl-C is for the harness, which undoes its faults first
-	if err := cmd.Start(); err != nil {
+	if err := life.start(cmd); err != nil {
 		return fmt.Errorf("start node %d: %w", n.id, err)
 	}
 	exited := make(chan struct{})

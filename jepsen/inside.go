@@ -1,0 +1,180 @@
+package jepsen
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"ponor/controller"
+	"ponor/jepsen/check"
+	"ponor/jepsen/cluster"
+	"ponor/metadata"
+	"ponor/partition"
+	"ponor/rpc"
+	"ponor/sharedlog/verify"
+)
+
+// statuses collects what the voters of the run's own cluster say about the
+// quorum and the metadata.
+type statuses struct {
+	addresses []string
+	mu        struct {
+		sync.Mutex
+		asking  map[string]bool
+		leaders map[check.Leader]bool
+		hashes  map[check.Hash]bool
+	}
+}
+
+func newStatuses(own *cluster.Processes) *statuses {
+	s := &statuses{}
+	if own != nil {
+		s.addresses = own.Controllers()
+	}
+	s.mu.asking, s.mu.leaders, s.mu.hashes = make(map[string]bool), make(map[check.Leader]bool), make(map[check.Hash]bool)
+	return s
+}
+
+// statusTimeout bounds one question; a paused node does not answer.
+const statusTimeout = 2 * time.Second
+
+// ask asks every voter that answered the last question, without waiting.
+func (s *statuses) ask() {
+	for _, a := range s.addresses {
+		s.mu.Lock()
+		busy := s.mu.asking[a]
+		s.mu.asking[a] = true
+		s.mu.Unlock()
+		if !busy {
+			go s.one(a)
+		}
+	}
+}
+
+func (s *statuses) one(address string) {
+	ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+	defer cancel()
+	st, err := controller.AskStatus(ctx, address)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.asking[address] = false
+	if err != nil {
+		return
+	}
+	if st.State == "Leader" {
+		s.mu.leaders[check.Leader{Term: st.Term, Node: int32(st.NodeID)}] = true
+	}
+	if st.Index > 0 {
+		s.mu.hashes[check.Hash{Node: int32(st.NodeID), Index: uint64(st.Index), Hash: hex.EncodeToString(st.Hash[:16])}] = true
+	}
+}
+
+// fill gives what was collected. Hashes of an index that one node alone had are
+// of no use.
+func (s *statuses) fill(w *check.White) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for l := range s.mu.leaders {
+		w.Leaders = append(w.Leaders, l)
+	}
+	nodes := make(map[uint64]int)
+	for h := range s.mu.hashes {
+		nodes[h.Index]++
+	}
+	for h := range s.mu.hashes {
+		if nodes[h.Index] > 1 {
+			w.Hashes = append(w.Hashes, h)
+		}
+	}
+}
+
+// lookInside fills what only the owner of a cluster can see.
+func (r *run) lookInside(ctx context.Context) {
+	r.results = r.work.Results()
+	if r.own == nil {
+		return
+	}
+	for range 5 { // the load has ended, so that all soon have the same index
+		r.status.ask()
+		time.Sleep(200 * time.Millisecond)
+	}
+	r.status.fill(&r.white)
+	r.results = append(r.results, r.crashes())
+	if r.o.OpenStore == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	rep, err := r.verifyStore(ctx)
+	if err != nil {
+		r.why = append(r.why, fmt.Sprintf("the store could not be verified: %v", err))
+		return
+	}
+	r.white.Store = rep
+	r.say.line("verified the store: %d records of %d streams, %d problems", rep.Records, rep.Streams, rep.Problems)
+}
+
+// verifyStore reads the whole store and compares it with the metadata.
+func (r *run) verifyStore(ctx context.Context) (*verify.Report, error) {
+	b, err := r.o.OpenStore(ctx, r.own.Store())
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	return verify.Run(ctx, verify.Config{
+		Bucket: b, Image: r.image,
+		Checkpoint: func(b []byte) error { _, err := partition.DecodeState(b); return err },
+	})
+}
+
+// image is the metadata of the running cluster.
+func (r *run) image(ctx context.Context) (*metadata.Image, error) {
+	var errs []error
+	for _, a := range r.own.Bootstrap() {
+		c, err := rpc.Dial(ctx, new(net.Dialer).DialContext, a, rpc.ClientConfig{ClientID: "ponor-jepsen"})
+		if err == nil {
+			var img *metadata.Image
+			img, err = controller.AskImage(ctx, c)
+			_ = c.Close()
+			if err == nil {
+				return img, nil
+			}
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// fatal is what a Go program prints when it ends by its own fault.
+var fatal = regexp.MustCompile(`(?m)^(panic: |fatal error: |WARNING: DATA RACE).*$`)
+
+// crashes looks for nodes that ended though nobody told them to.
+func (r *run) crashes() check.Result {
+	res := check.Result{ID: "V8", Name: "node-crash", Verdict: check.Valid, Checked: int64(len(r.own.Nodes()))}
+	exited := r.own.Exited()
+	for _, n := range r.own.Nodes() {
+		b, err := os.ReadFile(r.own.Log(n))
+		if err != nil {
+			res.Verdict, res.Note = check.Unknown, err.Error()
+			continue
+		}
+		text := strings.TrimSpace(string(fatal.Find(b)))
+		if how, ok := exited[n]; ok || text != "" {
+			res.Count++
+			res.Worst = append(res.Worst, check.Anomaly{
+				Text: strings.TrimSpace(fmt.Sprintf("node %d %s %s: see %s", n, how, text, r.own.Log(n))), Key: -1, At: r.env.Now(),
+			})
+		}
+	}
+	if res.Count > 0 {
+		res.Verdict = check.Invalid
+	}
+	return res
+}

@@ -1,0 +1,283 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ponor/jepsen/check"
+	"ponor/jepsen/cluster"
+	"ponor/jepsen/history"
+)
+
+// counted sends as much as it is told to, for as long as one likes, in constant
+// memory: nothing is written down of a record. Each key has one producer at a
+// time, which counts its records. A reader follows all keys and must see the
+// counts of each producer one by one, from the first, up to at least the last
+// that was acknowledged. A little of the queue goes on beside, on keys of its
+// own, for the checks of histories.
+type counted struct {
+	mu struct {
+		sync.Mutex
+		producers map[int32]*counting // by process
+		anomalies []check.Anomaly
+		found     int
+		read      int64
+	}
+}
+
+// counting is one producer's records.
+type counting struct {
+	key   history.Key
+	acked int32 // highest count
+	seen  int32
+}
+
+const (
+	countedRate   = 5000 // records a second
+	countedKeys   = 6
+	countedFiller = 1000 - valueLeast
+	besideKeys    = 2
+)
+
+// Plan implements Workload.
+func (w *counted) Plan(o *Options, h *history.Header) {
+	if o.Rate == 0 {
+		o.Rate = countedRate
+	}
+	if o.Keys == 0 {
+		o.Keys = countedKeys
+	}
+	o.Keys += o.Keys % 2
+	o.Concurrency = o.Keys
+	keysOf(h, besideKeys+o.Keys)
+	w.mu.producers = make(map[int32]*counting)
+}
+
+// Prepare implements Workload.
+func (w *counted) Prepare(ctx context.Context, env *Env) error { return env.createAll(ctx) }
+
+func (w *counted) keys(env *Env) []history.Key { return env.allKeys()[besideKeys:] }
+
+// Load implements Workload.
+func (w *counted) Load(ctx context.Context, env *Env) error {
+	beside := newPacer(besideRate)
+	reading, stop := context.WithCancel(context.Background())
+	var readers sync.WaitGroup
+	readers.Go(func() { w.follow(reading, env, nil) })
+	threads(env.Concurrency+1, func(i int) {
+		rng := env.rng("counted", i)
+		if i == env.Concurrency {
+			env.sender(ctx, beside, rng, env.allKeys()[:besideKeys])
+			return
+		}
+		w.produce(ctx, env, newPacer(env.Rate/float64(env.Concurrency)/burst), rng, w.keys(env)[i])
+	})
+	stop()
+	readers.Wait()
+	return nil
+}
+
+// burst is how many records are handed to the client at once.
+const burst = 10
+
+// produce counts records of a key, with a new producer whenever one fails.
+func (w *counted) produce(ctx context.Context, env *Env, pace *pacer, rng *rand.Rand, k history.Key) {
+	part := env.partition(k)
+	for ctx.Err() == nil {
+		p := env.newProcess(rng, env.Cluster.Bootstrap())
+		mine := &counting{key: k}
+		w.mu.Lock()
+		w.mu.producers[p.id] = mine
+		w.mu.Unlock()
+		opts := []kgo.Opt{
+			kgo.Dialer(p.wire.dial), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(5 * time.Millisecond),
+			kgo.RecordDeliveryTimeout(env.OpTimeout), kgo.ProduceRequestTimeout(5 * time.Second), kgo.MaxBufferedRecords(10_000),
+			kgo.AllowIdempotentProduceCancellation(), kgo.ProducerBatchCompression(kgo.NoCompression()),
+		}
+		cl, err := cluster.Client(p.seeds, opts...)
+		if err != nil {
+			return
+		}
+		p.producer = cl
+		var failed atomic.Bool
+		for pace.wait(ctx) && !failed.Load() {
+			for range burst {
+				p.counter++
+				n := p.counter
+				o := origin{run: env.Run, value: history.Value(p.id)<<32 | history.Value(n), key: k, process: p.id, counter: n, at: time.Now()}
+				cl.Produce(context.Background(), record(o, part.Topic, part.Partition, countedFiller), func(_ *kgo.Record, err error) {
+					if err != nil {
+						failed.Store(true)
+						env.outcomes.info.Add(1)
+						return
+					}
+					env.outcomes.ok.Add(1)
+					env.counted.acked.Add(1)
+					w.mu.Lock()
+					mine.acked = max(mine.acked, n)
+					w.mu.Unlock()
+				})
+			}
+		}
+		flush, cancel := context.WithTimeout(context.Background(), env.OpTimeout+time.Second)
+		_ = cl.Flush(flush) // what is not acknowledged then may be seen or not
+		cancel()
+		p.crash()
+	}
+}
+
+// follow reads all counted keys from the start until the context ends, or until
+// the given ends.
+func (w *counted) follow(ctx context.Context, env *Env, ends map[history.Key]int64) {
+	pos := make(map[history.Key]int64)
+	for ctx.Err() == nil {
+		parts := make(map[string]map[int32]kgo.Offset)
+		for _, k := range w.keys(env) {
+			part := env.partition(k)
+			if parts[part.Topic] == nil {
+				parts[part.Topic] = make(map[int32]kgo.Offset)
+			}
+			parts[part.Topic][part.Partition] = kgo.NewOffset().At(pos[k])
+		}
+		cl, err := cluster.Client(env.Cluster.Bootstrap(), kgo.ConsumePartitions(parts), kgo.ConsumeResetOffset(kgo.NoResetOffset()))
+		if err != nil {
+			return
+		}
+		w.read(ctx, env, cl, pos, ends)
+		env.closing.Go(cl.Close)
+		if ends != nil && reached(pos, ends) {
+			return
+		}
+	}
+}
+
+func reached(pos, ends map[history.Key]int64) bool {
+	for k, end := range ends {
+		if pos[k] < end {
+			return false
+		}
+	}
+	return true
+}
+
+// read polls with one client until it cannot go on.
+func (w *counted) read(ctx context.Context, env *Env, cl *kgo.Client, pos, ends map[history.Key]int64) {
+	for ctx.Err() == nil && (ends == nil || !reached(pos, ends)) {
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		fetches := cl.PollFetches(attempt)
+		cancel()
+		fatal := false
+		fetches.EachError(func(topic string, partition int32, err error) {
+			if topic == "" && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+				return
+			}
+			fatal = true
+			var loss *kgo.ErrDataLoss
+			if errors.As(err, &loss) {
+				w.anomaly(env, -1, "%s-%d: %v", topic, partition, err)
+			}
+		})
+		fetches.EachRecord(func(r *kgo.Record) {
+			k, _ := env.key(r.Topic, r.Partition)
+			if want := pos[k]; r.Offset != want {
+				w.anomaly(env, k, "offset %d follows %d", r.Offset, want-1)
+			}
+			pos[k] = r.Offset + 1
+			w.see(env, k, r)
+		})
+		if fatal {
+			return
+		}
+	}
+}
+
+// see compares one record with its producer's count.
+func (w *counted) see(env *Env, k history.Key, r *kgo.Record) {
+	o, damage := parse(env.Run, k, r)
+	if damage != "" {
+		w.anomaly(env, k, "offset %d: %s", r.Offset, damage)
+		return
+	}
+	w.mu.Lock()
+	c := w.mu.producers[o.process]
+	w.mu.read++
+	var seen int32
+	if c != nil {
+		seen = c.seen
+		c.seen = max(c.seen, o.counter)
+	}
+	w.mu.Unlock()
+	env.counted.polled.Add(1)
+	switch {
+	case c == nil:
+		w.anomaly(env, k, "offset %d is of process %d, which never was", r.Offset, o.process)
+	case o.counter <= seen:
+		w.anomaly(env, k, "offset %d: record %d of process %d comes again, after %d", r.Offset, o.counter, o.process, seen)
+	case o.counter > seen+1:
+		w.anomaly(env, k, "offset %d: record %d of process %d follows %d", r.Offset, o.counter, o.process, seen)
+	}
+}
+
+func (w *counted) anomaly(env *Env, k history.Key, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.mu.found++
+	if len(w.mu.anomalies) < check.MaxWorst {
+		text := fmt.Sprintf(format, args...)
+		if k >= 0 {
+			text = env.partition(k).String() + ": " + text
+		}
+		w.mu.anomalies = append(w.mu.anomalies, check.Anomaly{Text: text, Key: k, At: env.Now()})
+	}
+}
+
+// Final implements Workload: everything is read from the start once more.
+func (w *counted) Final(ctx context.Context, env *Env) error {
+	if err := env.readBack(ctx, env.allKeys()[:besideKeys]); err != nil {
+		return err
+	}
+	p := env.newProcess(env.rng("ends", 0), env.Cluster.Bootstrap())
+	ends, err := p.ends(ctx, env.Admin, w.keys(env))
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	for _, c := range w.mu.producers {
+		c.seen = 0
+	}
+	w.mu.read = 0
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, env.FinalTimeout)
+	defer cancel()
+	began := time.Now()
+	w.follow(ctx, env, ends)
+	if ctx.Err() != nil {
+		return fmt.Errorf("%d records were not read to their end within %v", w.mu.read, env.FinalTimeout)
+	}
+	env.Say("final read of what was counted: %d records in %v", w.mu.read, time.Since(began).Round(10*time.Millisecond))
+	for id, c := range w.mu.producers {
+		if c.seen < c.acked {
+			w.anomaly(env, c.key, "process %d: %d records were acknowledged and %d are there", id, c.acked, c.seen)
+		}
+	}
+	return nil
+}
+
+// Results implements Workload.
+func (w *counted) Results() []check.Result {
+	r := check.Result{ID: "V9", Name: "counted-records", Verdict: check.Valid, Count: w.mu.found, Checked: w.mu.read, Worst: w.mu.anomalies}
+	switch {
+	case r.Count > 0:
+		r.Verdict = check.Invalid
+	case r.Checked == 0:
+		r.Verdict = check.Unknown
+	}
+	return []check.Result{r}
+}

@@ -1,0 +1,170 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+
+	"ponor/jepsen/check"
+	"ponor/jepsen/history"
+)
+
+// offsets has clients commit offsets of groups without members and read them
+// back: each group and key is a register. No offset is committed twice.
+type offsets struct{ next atomic.Int64 }
+
+const (
+	offsetsRate    = 200
+	offsetsClients = 10
+	offsetsGroups  = 4
+	offsetsKeys    = 4
+	// besideRate is how many sends a second go on beside workloads that are not
+	// about records.
+	besideRate = 20
+)
+
+// Plan implements Workload.
+func (*offsets) Plan(o *Options, h *history.Header) {
+	if o.Rate == 0 {
+		o.Rate = offsetsRate
+	}
+	if o.Concurrency == 0 {
+		o.Concurrency = offsetsClients
+	}
+	if o.Keys == 0 {
+		o.Keys = offsetsKeys
+	}
+	o.Keys += o.Keys % 2
+	keysOf(h, o.Keys)
+}
+
+// Prepare implements Workload.
+func (*offsets) Prepare(ctx context.Context, env *Env) error { return env.createAll(ctx) }
+
+// Load implements Workload.
+func (w *offsets) Load(ctx context.Context, env *Env) error {
+	pace, beside := newPacer(env.Rate), newPacer(besideRate)
+	threads(env.Concurrency+1, func(i int) {
+		rng := env.rng("offsets", i)
+		if i == env.Concurrency {
+			env.sender(ctx, beside, rng, env.allKeys())
+			return
+		}
+		w.thread(ctx, env, pace, rng)
+	})
+	return nil
+}
+
+func (w *offsets) thread(ctx context.Context, env *Env, pace *pacer, rng *rand.Rand) {
+	p := env.newProcess(rng, env.Cluster.Bootstrap())
+	for pace.wait(ctx) {
+		group := w.group(env, rng.IntN(offsetsGroups))
+		k := history.Key(rng.IntN(env.Keys))
+		var t history.Outcome
+		if rng.IntN(2) == 0 {
+			t = p.commitOffset(group, k, w.next.Add(1))
+		} else {
+			t = p.fetchCommitted(group, []history.Key{k})
+		}
+		if t == history.Info {
+			p.crash()
+			p = env.newProcess(rng, env.Cluster.Bootstrap())
+		}
+	}
+	env.crashed(p.id)
+	p.crash()
+}
+
+func (*offsets) group(env *Env, n int) string { return fmt.Sprintf("jepsen-%s-%d", env.Header.Run, n) }
+
+// commitOffset commits one offset of a group without members.
+func (p *process) commitOffset(group string, k history.Key, offset int64) history.Outcome {
+	op := p.env.begin(p.id, history.Commit)
+	op.Group, op.Offsets = group, []history.Offset{{Key: k, Offset: offset}}
+	adm, err := p.once()
+	if err != nil {
+		p.env.end(op, history.Fail, err)
+		return history.Fail
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.env.OpTimeout)
+	defer cancel()
+	part := p.env.partition(k)
+	var list kadm.Offsets
+	list.AddOffset(part.Topic, part.Partition, offset, -1)
+	resp, err := adm.CommitOffsets(ctx, group, list)
+	if err == nil {
+		r, ok := resp.Lookup(part.Topic, part.Partition)
+		if err = r.Err; !ok {
+			err = errUnanswered
+		}
+	}
+	t := outcome(err, false)
+	if err != nil {
+		op.Offsets[0].Err = err.Error()
+	}
+	p.env.end(op, t, err)
+	return t
+}
+
+// fetchCommitted reads offsets of a group.
+func (p *process) fetchCommitted(group string, keys []history.Key) history.Outcome {
+	op := p.env.begin(p.id, history.FetchCommitted)
+	op.Group, op.Keys = group, keys
+	adm, err := p.once()
+	if err != nil {
+		p.env.end(op, history.Fail, err)
+		return history.Fail
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.env.OpTimeout)
+	defer cancel()
+	resp, err := adm.FetchOffsets(ctx, group)
+	for _, k := range keys {
+		part := p.env.partition(k)
+		o := history.Offset{Key: k, Offset: -1}
+		if r, ok := resp.Lookup(part.Topic, part.Partition); ok && r.Err == nil {
+			o.Offset = r.At
+		} else if ok {
+			o.Err = r.Err.Error()
+		}
+		if err == nil {
+			op.Offsets = append(op.Offsets, o)
+		}
+	}
+	if err != nil {
+		p.env.end(op, history.Fail, err) // it only reads
+		return history.Info              // and a new client may find the coordinator
+	}
+	p.env.end(op, history.OK, nil)
+	return history.OK
+}
+
+// Final implements Workload: every register is read once more by each of
+// several processes, also after a restart of everything.
+func (w *offsets) Final(ctx context.Context, env *Env) error {
+	if err := env.readBack(ctx, env.allKeys()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, env.FinalTimeout)
+	defer cancel()
+	for i := range env.Cluster.Bootstrap() {
+		p := env.newProcess(env.rng("final", i), env.Cluster.Bootstrap()[i:i+1])
+		for g := range offsetsGroups {
+			for p.fetchCommitted(w.group(env, g), env.allKeys()) != history.OK {
+				if !sleep(ctx, settle/10) {
+					return ctx.Err()
+				}
+				p.crash()
+				p = env.newProcess(env.rng("final", i), env.Cluster.Bootstrap()[i:i+1])
+			}
+		}
+		env.crashed(p.id)
+		p.crash()
+	}
+	return nil
+}
+
+// Results implements Workload.
+func (*offsets) Results() []check.Result { return nil }

@@ -1,0 +1,99 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"ponor/jepsen/check"
+	"ponor/jepsen/history"
+)
+
+// Workload is what clients do in a run. Its methods are called in this order.
+type Workload interface {
+	// Plan fills in what is not given: options that are 0, and the header's keys.
+	Plan(o *Options, h *history.Header)
+	// Prepare makes the topics that are needed from the beginning.
+	Prepare(ctx context.Context, env *Env) error
+	// Load works until the context ends and waits for what is in flight.
+	Load(ctx context.Context, env *Env) error
+	// Final works after all faults are undone. An error: the run could not be
+	// finished, which says nothing about what was seen.
+	Final(ctx context.Context, env *Env) error
+	// Results are of checks that need no history. Mostly none.
+	Results() []check.Result
+}
+
+// Kind is a workload that can be asked for.
+type Kind struct {
+	Name string
+	What string // in words
+	// Faults are what it is made for, the default of --nemesis.
+	Faults []string
+	New    func() Workload // nil: it cannot be run yet
+	Why    string          // it cannot
+}
+
+const needsTransactions = "needs transactions, which are not served yet"
+
+// Kinds are all workloads.
+func Kinds() []Kind {
+	return []Kind{
+		{Name: "queue", What: "sends and polls on keys that come and go; consumers that assign, subscribe and crash", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &queue{} }},
+		{Name: "register", What: "few clients append to one partition and read its end and all of it, for a check of linearizability", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &register{} }},
+		{Name: "groups", What: "members of classic, cooperative and KIP-848 groups join, leave, stall and crash; they commit what they processed", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &groups{} }},
+		{Name: "offsets", What: "commits and reads of groups' offsets, each a register", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &offsets{} }},
+		{Name: "metadata", What: "topics are created, altered, described and deleted through all nodes", Faults: []string{"kill", "pause"}, New: func() Workload { return &topics{} }},
+		{Name: "retention", What: "records are deleted by clients and expire while others read", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &retention{} }},
+		{Name: "moves", What: "the queue workload while partitions move ten times a second and nodes are paused", Faults: []string{"move", "pause"}, New: func() Workload { return &queue{} }},
+		{Name: "verify", What: "a high rate for long: every record is counted, none is remembered", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &counted{} }},
+		{Name: "queue-txn", What: "the queue workload in transactions, some aborted", Why: needsTransactions},
+		{Name: "eos-pipeline", What: "consume, produce and commit in one transaction", Why: needsTransactions},
+		{Name: "bank", What: "transfers between accounts, whose sum is constant", Why: needsTransactions},
+		{Name: "zombies", What: "two producers with one transactional id", Why: needsTransactions},
+		{Name: "list-append", What: "transactions that append to keys and read them whole", Why: needsTransactions},
+	}
+}
+
+// Find is the kind with a name.
+func Find(name string) (Kind, error) {
+	var known []string
+	for _, k := range Kinds() {
+		if k.Name == name && k.New != nil {
+			return k, nil
+		} else if k.Name == name {
+			return k, fmt.Errorf("workload %s: %s", name, k.Why)
+		}
+		if k.New != nil {
+			known = append(known, k.Name)
+		}
+	}
+	return Kind{}, fmt.Errorf("unknown workload %q: %s", name, strings.Join(known, ", "))
+}
+
+// threads runs work as many times as the concurrency says, each for as long as
+// it takes.
+func threads(n int, work func(i int)) {
+	done := make(chan struct{})
+	for i := range n {
+		go func() {
+			work(i)
+			done <- struct{}{}
+		}()
+	}
+	for range n {
+		<-done
+	}
+}
+
+// keysOf are keys 0 to n-1, two partitions a topic.
+func keysOf(h *history.Header, n int) {
+	for k := range n {
+		h.Keys = append(h.Keys, history.Partition{Topic: fmt.Sprintf("jepsen-%s-%d", h.Run, k/2), Partition: int32(k % 2)})
+	}
+}
+
+// settle is how long a cluster has after the last fault before everything is
+// read back.
+const settle = 3 * time.Second
