@@ -1,6 +1,6 @@
 package broker
 
-// DescribeConfigs v1-4: configs of topics, of this broker and of its loggers
+// DescribeConfigs v1-4: configs of topics, of groups, of this broker and of its loggers
 // (KIP-133).
 //
 // Version notes:
@@ -97,9 +97,28 @@ func (b *Broker) configsOf(img *metadata.Image, kind kmsg.ConfigResourceType, na
 		return out, nil
 	case kmsg.ConfigResourceTypeBrokerLogger:
 		return b.loggers(name)
+	case kmsg.ConfigResourceTypeGroupConfig:
+		return b.groupConfigs(img, name)
 	default:
-		return nil, fail(kerr.InvalidRequest, "resource type %d has no configs here; 2 is a topic, 4 a broker, 8 a broker's loggers", kind)
+		return nil, fail(kerr.InvalidRequest, "resource type %d has no configs here; 2 is a topic, 4 a broker, 8 a broker's loggers, 32 a group", kind)
 	}
+}
+
+// groupConfigs are those of a group, which need not exist. What is not set is as this
+// broker has it.
+func (b *Broker) groupConfigs(img *metadata.Image, name string) ([]described, error) {
+	if err := checkGroupName(name); err != nil {
+		return nil, err
+	}
+	var out []described
+	for _, def := range metadata.GroupConfigs() {
+		values := b.brokerConfig(img, def.Synonyms[0]).synonyms
+		if v, ok := img.Config(metadata.KindGroup, name, def.Name); ok {
+			values = slices.Insert(values, 0, metadata.ConfigValue{Name: def.Name, Value: v, Source: metadata.SourceGroup})
+		}
+		out = append(out, described{def, settle(def, values)})
+	}
+	return out, nil
 }
 
 func topicConfigs(img *metadata.Image, name string) ([]described, error) {

@@ -17,6 +17,7 @@ const (
 	ofTopic  = kmsg.ConfigResourceTypeTopic
 	ofBroker = kmsg.ConfigResourceTypeBroker
 	ofLogger = kmsg.ConfigResourceTypeBrokerLogger
+	ofGroup  = kmsg.ConfigResourceTypeGroupConfig
 )
 
 func describeRequest(kind kmsg.ConfigResourceType, name string, configs ...string) *kmsg.DescribeConfigsRequest {
@@ -257,4 +258,62 @@ func TestAlterConfigsKeepsWhatIsFixed(t *testing.T) {
 	got := c.Image().Configs(metadata.KindTopic, "t")
 	is(t, "retention.ms", got["retention.ms"], "")
 	is(t, "storage.mode", got["storage.mode"], "local")
+}
+
+// A group has configs before it exists; what is not set is the brokers' (KIP-848,
+// KIP-1142).
+func TestGroupConfigs(t *testing.T) {
+	c := newCluster(t)
+	c.topic("t", 1)
+	cl := c.dial()
+	const session, beat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+	got := cl.describe(4, describeRequest(ofGroup, "g"), nil)
+	is(t, "by default", text(got[session].Value), "45000")
+	is(t, "source", got[session].Source, kmsg.ConfigSourceDefaultConfig)
+	isCode(t, "alter", cl.alter(ofGroup, "g", set(session, "50000")).ErrorCode, nil)
+	isCode(t, "alter all", cl.alter(ofBroker, "", set("group.consumer.heartbeat.interval.ms", "4000")).ErrorCode, nil)
+	req := describeRequest(ofGroup, "g")
+	req.IncludeSynonyms = true
+	got = cl.describe(4, req, nil)
+	is(t, "set", text(got[session].Value), "50000")
+	is(t, "source", got[session].Source, kmsg.ConfigSourceGroupConfig)
+	is(t, "may change", got[session].ReadOnly, false)
+	is(t, "synonyms", len(got[session].ConfigSynonyms), 2)
+	is(t, "the brokers'", text(got[beat].Value), "4000")
+	is(t, "source", got[beat].Source, kmsg.ConfigSourceDynamicDefaultBrokerConfig)
+	is(t, "another group", text(cl.describe(4, describeRequest(ofGroup, "h"), nil)[session].Value), "45000")
+
+	for name, o := range map[string]op{
+		"unknown":                       set("consumer.session.timeout", "50000"),
+		"above the bound of the broker": set(session, "60001"),
+		"below it":                      set(beat, "999"),
+		"no number":                     set(beat, "often"),
+	} {
+		isCode(t, name, cl.alter(ofGroup, "g", o).ErrorCode, kerr.InvalidConfig)
+	}
+	isCode(t, "no name", cl.alter(ofGroup, "", set(session, "50000")).ErrorCode, kerr.InvalidRequest)
+	cl.describe(4, describeRequest(ofGroup, ""), kerr.InvalidRequest)
+	isCode(t, "another bound", cl.alter(ofBroker, "", set("group.consumer.max.session.timeout.ms", "70000")).ErrorCode, nil)
+	isCode(t, "within it", cl.alter(ofGroup, "h", set(session, "70000")).ErrorCode, nil)
+
+	list := func(version int16, kinds ...int8) string {
+		req := kmsg.NewPtrListConfigResourcesRequest()
+		req.ResourceTypes = kinds
+		resp := ask[*kmsg.ListConfigResourcesResponse](cl, version, req)
+		isCode(t, "list", resp.ErrorCode, nil)
+		var names []string
+		for _, r := range resp.ConfigResources {
+			names = append(names, r.Name)
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	is(t, "groups with configs", list(1, 32), "g h")
+	is(t, "all with configs", list(1), "1 1 2 2 3 3 g h t")
+	is(t, "client metrics", list(0), "")
+	isCode(t, "delete", cl.alter(ofGroup, "g", op{session, 1, nil}).ErrorCode, nil)
+	is(t, "groups with configs", list(1, 32), "h")
+	unknown := kmsg.NewPtrListConfigResourcesRequest()
+	unknown.ResourceTypes = []int8{99}
+	isCode(t, "unknown type", ask[*kmsg.ListConfigResourcesResponse](cl, 1, unknown).ErrorCode, kerr.UnsupportedVersion)
 }

@@ -126,8 +126,10 @@ func (b *Broker) checkChange(c resourceChange) error {
 		return checkBrokerName(c.name)
 	case kmsg.ConfigResourceTypeBrokerLogger:
 		return b.checkSelf(c.name)
+	case kmsg.ConfigResourceTypeGroupConfig:
+		return checkGroupName(c.name)
 	default:
-		return fail(kerr.InvalidRequest, "resource type %d has no configs to alter here; 2 is a topic, 4 a broker, 8 a broker's loggers", c.kind)
+		return fail(kerr.InvalidRequest, "resource type %d has no configs to alter here; 2 is a topic, 4 a broker, 8 a broker's loggers, 32 a group", c.kind)
 	}
 }
 
@@ -201,6 +203,14 @@ func (c resourceChange) forController() controller.ConfigResource {
 		r.Changes = append(r.Changes, change)
 	}
 	return r
+}
+
+// checkGroupName: a group need not exist yet to have configs.
+func checkGroupName(name string) error {
+	if name == "" {
+		return fail(kerr.InvalidRequest, "the name of a group is missing; the defaults of all are broker configs, group.consumer.*")
+	}
+	return nil
 }
 
 // checkBrokerName: the id of a broker, or "" for all of them.

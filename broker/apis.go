@@ -86,6 +86,7 @@ func table(cfg Config) []api {
 		{key: 60, min: 0, max: 2, handle: typed((*Broker).describeCluster)},
 		{key: 68, min: 0, max: 1, handle: typed((*Broker).consumerGroupHeartbeat), limit: adminLimit},
 		{key: 69, min: 0, max: 1, handle: typed((*Broker).consumerGroupDescribe), limit: adminLimit},
+		{key: 74, min: 0, max: 1, handle: typed((*Broker).listConfigResources)},
 		{key: 75, min: 0, max: 0, handle: typed((*Broker).describeTopicPartitions), limit: adminLimit},
 		{key: 80, min: 0, max: 1, handle: typed((*Broker).addRaftVoter)},
 		{key: 81, min: 0, max: 0, handle: typed((*Broker).removeRaftVoter)},

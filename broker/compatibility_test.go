@@ -55,6 +55,7 @@ var compatibilityNotes = map[int16]string{
 	60: "brokers only, as on any broker's listener",
 	68: "KIP-848; see below",
 	69: "KIP-848",
+	74: "",
 	75: "",
 	80: "the node must be running and is found where it registered, whatever listeners the request names; see below",
 	81: "as `ponor quorum remove`: refused where the rest could not go on",

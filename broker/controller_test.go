@@ -111,6 +111,9 @@ func (c *cluster) AlterConfigs(_ context.Context, resources []controller.ConfigR
 			if err := metadata.ValidateTopicConfig(ch.Name, value); err != nil && r.Kind == metadata.KindTopic && ch.Op != controller.ConfigDelete {
 				out[i] = &controller.Error{Code: controller.CodeInvalidConfig, Message: err.Error()}
 			}
+			if err := c.Image().ValidateGroupConfig(ch.Name, value); err != nil && r.Kind == metadata.KindGroup && ch.Op != controller.ConfigDelete {
+				out[i] = &controller.Error{Code: controller.CodeInvalidConfig, Message: err.Error()}
+			}
 			alter.Ops = append(alter.Ops, &metadatapb.ConfigOp{Name: ch.Name, Value: value, Remove: ch.Op == controller.ConfigDelete})
 		}
 		if out[i] == nil && !validateOnly {

@@ -209,6 +209,16 @@ func TestAdminOperations(t *testing.T) {
 			t.Errorf("configs %v", got)
 		}
 
+		ofGroup := func(name, value string) ([]*controller.Error, error) {
+			return n.AlterConfigs(ctx, []controller.ConfigResource{{Kind: metadata.KindGroup, Name: "g", Changes: []controller.ConfigChange{{Name: name, Value: value}}}}, false)
+		}
+		got, err = ofGroup("consumer.session.timeout.ms", "60000")
+		check("a group's", got, err, controller.CodeNone)
+		got, err = ofGroup("consumer.session.timeout.ms", "60001")
+		check("a group's, above what brokers allow", got, err, controller.CodeInvalidConfig)
+		got, err = ofGroup("session.timeout.ms", "50000")
+		check("a group's, unknown", got, err, controller.CodeInvalidConfig)
+
 		p, _ := n.Image().Partition(id, 0)
 		got, err = n.ElectPreferred(ctx, []controller.PartitionChange{{Topic: id}})
 		check("election", got, err, controller.CodeElectionNotNeeded)

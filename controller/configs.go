@@ -131,7 +131,7 @@ func planChange(img *metadata.Image, kind metadata.ConfigKind, resource string, 
 		}
 		value = editList(now, ch.Value, ch.Op == controllerpb.ConfigChange_APPEND)
 	}
-	if err := validate(kind, ch.Name, value); err != nil {
+	if err := validate(img, kind, ch.Name, value); err != nil {
 		return nil, refuse(CodeInvalidConfig, "%v", err)
 	}
 	return &metadatapb.ConfigOp{Name: ch.Name, Value: value}, nil
@@ -143,17 +143,21 @@ func lookup(kind metadata.ConfigKind, name string) (metadata.ConfigDef, bool) {
 		return metadata.LookupTopicConfig(name)
 	case metadata.KindBroker:
 		return metadata.LookupBrokerConfig(name)
+	case metadata.KindGroup:
+		return metadata.LookupGroupConfig(name)
 	default:
 		return metadata.ConfigDef{}, false
 	}
 }
 
-func validate(kind metadata.ConfigKind, name, value string) error {
+func validate(img *metadata.Image, kind metadata.ConfigKind, name, value string) error {
 	switch kind {
 	case metadata.KindTopic:
 		return metadata.ValidateTopicConfig(name, value)
 	case metadata.KindBroker:
 		return metadata.ValidateBrokerConfig(name, value)
+	case metadata.KindGroup:
+		return img.ValidateGroupConfig(name, value)
 	default:
 		return nil
 	}

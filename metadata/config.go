@@ -80,6 +80,7 @@ const (
 	SourceDynamicDefaultBroker ConfigSource = 3 // the override for all brokers
 	SourceStaticBroker         ConfigSource = 4 // the node's own settings
 	SourceDefault              ConfigSource = 5
+	SourceGroup                ConfigSource = 8
 )
 
 // ConfigDef is one row of the config table: validation, DescribeConfigs and the

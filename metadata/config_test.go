@@ -10,7 +10,7 @@ import (
 )
 
 func TestConfigTablesAreSortedDocumentedAndValid(t *testing.T) {
-	for what, table := range map[string][]metadata.ConfigDef{"topic": metadata.TopicConfigs(), "broker": metadata.BrokerConfigs()} {
+	for what, table := range map[string][]metadata.ConfigDef{"topic": metadata.TopicConfigs(), "broker": metadata.BrokerConfigs(), "group": metadata.GroupConfigs()} {
 		if !slices.IsSortedFunc(table, func(a, b metadata.ConfigDef) int { return strings.Compare(a.Name, b.Name) }) {
 			t.Errorf("%s configs are not sorted, so some are not found", what)
 		}

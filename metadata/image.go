@@ -81,6 +81,15 @@ func (img *Image) TopicsMark() *Mark { return img.topicsMark }
 // PlacesMark is of the zones of brokers, and of who has replicas of what.
 func (img *Image) PlacesMark() *Mark { return img.placesMark }
 
+// Configured lists the names of the resources of a kind that have overrides.
+func (img *Image) Configured(kind ConfigKind) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		img.configs.Ascend(configKey{kind, ""}.encode(), func(_ string, o *overrides) bool {
+			return o.key.kind == kind && yield(o.key.name)
+		})
+	}
+}
+
 // ConfigsMark is of all config overrides.
 func (img *Image) ConfigsMark() *Mark { return img.configsMark }
 

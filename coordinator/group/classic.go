@@ -348,7 +348,7 @@ func (c *classicGroup) loaded(now time.Time) {
 	for _, m := range c.members {
 		c.alive(now, m)
 	}
-	if len(c.members) > c.m.cfg.MaxSize {
+	if len(c.members) > c.m.cfg().MaxSize {
 		c.prepare(now) // the limit was lowered: the last to join again stay out
 	}
 }

@@ -50,9 +50,9 @@ type Config struct {
 	// Topics is the newest that the node knows of topics, at the time of the call.
 	// Default: none exist.
 	Topics func() Topics
-	// Newest is the Config with the settings that the broker has now, asked with every
-	// call; nil: they stay what they are.
-	Newest func() Config
+	// Newest is the Config with the settings that the broker has now, another one when
+	// they have changed; nil: they stay what they are.
+	Newest func() *Config
 	// NewID makes the part of a member id that nobody can guess; default is a
 	// random UUID.
 	NewID func() string
@@ -144,6 +144,10 @@ func ConfigFrom(value func(name string) (string, bool)) (Config, error) {
 	size("offset.metadata.max.bytes", &c.OffsetMetadataMaxBytes)
 	duration("group.consumer.session.timeout.ms", time.Millisecond, &c.Consumer.SessionTimeout)
 	duration("group.consumer.heartbeat.interval.ms", time.Millisecond, &c.Consumer.HeartbeatInterval)
+	duration("group.consumer.min.session.timeout.ms", time.Millisecond, &c.Consumer.MinSessionTimeout)
+	duration("group.consumer.max.session.timeout.ms", time.Millisecond, &c.Consumer.MaxSessionTimeout)
+	duration("group.consumer.min.heartbeat.interval.ms", time.Millisecond, &c.Consumer.MinHeartbeatInterval)
+	duration("group.consumer.max.heartbeat.interval.ms", time.Millisecond, &c.Consumer.MaxHeartbeatInterval)
 	size("group.consumer.max.size", &c.Consumer.MaxSize)
 	if failed == nil {
 		failed = c.Consumer.read(value)

@@ -132,7 +132,7 @@ func (m *Machine) checkPartition(g *Group, who identity, topic string, partition
 	if member == nil || member.classic != nil || who.generation == member.epoch {
 		return nil
 	}
-	t, ok := m.cfg.Topics().Topic(topic)
+	t, ok := m.cfg().Topics().Topic(topic)
 	since, has := member.assigned[assignor.Partition{Topic: t.ID, Number: partition}]
 	if !ok || !has || since > who.generation {
 		return kerr.StaleMemberEpoch

@@ -43,7 +43,7 @@ func (m *Machine) joinConsumer(now time.Time, g *Group, c *consumerGroup, j join
 func (c *consumerGroup) join(now time.Time, j join, replaced *consumerMember) {
 	id := j.req.MemberID
 	switch {
-	case len(c.members) >= c.m.cfg.Consumer.MaxSize && c.members[id] == nil && replaced == nil:
+	case len(c.members) >= c.m.cfg().Consumer.MaxSize && c.members[id] == nil && replaced == nil:
 		j.fail(unknownMember, kerr.GroupMaxSizeReached)
 		return
 	case j.req.ProtocolType != consumerProtocol || !c.accepts(j.req.Protocols, c.members[id]):
@@ -166,7 +166,7 @@ func (c *consumerGroup) hear(client Caller, instance *string, protocols []kmsg.J
 	slices.Sort(s.topics)
 	s.topics = slices.Compact(s.topics)
 	owned := make(partitionSet)
-	topics := c.m.cfg.Topics()
+	topics := c.m.cfg().Topics()
 	for _, o := range metadata.OwnedPartitions {
 		t, ok := topics.Topic(o.Topic)
 		if !ok {

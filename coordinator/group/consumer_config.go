@@ -19,6 +19,13 @@ type ConsumerConfig struct {
 	// partitions of others is told a tenth of it. Default 3 s, as often as classic
 	// members; Kafka's is 5 s.
 	SessionTimeout, HeartbeatInterval time.Duration
+	// Of returns what one group is set to instead, its configs consumer.session.timeout.ms
+	// and consumer.heartbeat.interval.ms; zero is not set. Default: none is. The bounds of
+	// that are group.consumer.min.session.timeout.ms, default 45 s, and so on: 60 s, 1 s
+	// (Kafka's is 5 s) and 15 s.
+	Of                                         func(group string) (sessionTimeout, heartbeatInterval time.Duration)
+	MinSessionTimeout, MaxSessionTimeout       time.Duration
+	MinHeartbeatInterval, MaxHeartbeatInterval time.Duration
 	// MaxSize is group.consumer.max.size, the most members; default no limit.
 	MaxSize int
 	// Assignors is group.consumer.assignors, those that members may ask for; the
@@ -45,11 +52,19 @@ func (m Migration) down() bool { return m == MigrateBoth || m == MigrateDown }
 
 // withDefaults fills the zero fields.
 func (c ConsumerConfig) withDefaults() ConsumerConfig {
-	if c.SessionTimeout <= 0 {
-		c.SessionTimeout = 45 * time.Second
+	set := func(d *time.Duration, to time.Duration) {
+		if *d <= 0 {
+			*d = to
+		}
 	}
-	if c.HeartbeatInterval <= 0 {
-		c.HeartbeatInterval = 3 * time.Second
+	set(&c.SessionTimeout, 45*time.Second)
+	set(&c.HeartbeatInterval, 3*time.Second)
+	set(&c.MinSessionTimeout, 45*time.Second)
+	set(&c.MaxSessionTimeout, time.Minute)
+	set(&c.MinHeartbeatInterval, time.Second)
+	set(&c.MaxHeartbeatInterval, 15*time.Second)
+	if c.Of == nil {
+		c.Of = func(string) (time.Duration, time.Duration) { return 0, 0 }
 	}
 	if c.MaxSize == 0 {
 		c.MaxSize = 1<<31 - 1
@@ -61,6 +76,22 @@ func (c ConsumerConfig) withDefaults() ConsumerConfig {
 		c.Migration = MigrateBoth
 	}
 	return c
+}
+
+// sessionTimeout is that of one group.
+func (c *ConsumerConfig) sessionTimeout(group string) time.Duration {
+	if d, _ := c.Of(group); d > 0 {
+		return min(max(d, c.MinSessionTimeout), c.MaxSessionTimeout)
+	}
+	return c.SessionTimeout
+}
+
+// heartbeatInterval is that of one group.
+func (c *ConsumerConfig) heartbeatInterval(group string) time.Duration {
+	if _, d := c.Of(group); d > 0 {
+		return min(max(d, c.MinHeartbeatInterval), c.MaxHeartbeatInterval)
+	}
+	return c.HeartbeatInterval
 }
 
 // read takes the settings that are no numbers.

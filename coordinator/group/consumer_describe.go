@@ -23,7 +23,7 @@ func (m *Machine) DescribeConsumerGroup(id string) kmsg.ConsumerGroupDescribeRes
 		return resp
 	}
 	resp.State, resp.Epoch, resp.AssignmentEpoch, resp.AssignorName = c.state(), c.epoch, c.targetEpoch, c.assignorName()
-	topics := m.cfg.Topics()
+	topics := m.cfg().Topics()
 	for _, id := range slices.Sorted(maps.Keys(c.members)) {
 		member := c.members[id]
 		dm := kmsg.NewConsumerGroupDescribeResponseGroupMember()

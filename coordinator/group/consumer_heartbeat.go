@@ -124,10 +124,10 @@ func (m *Machine) checkHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest) *refus
 		return invalid("TopicPartitions must be empty when (re-)joining.")
 	case req.MemberEpoch == epochJoin && req.SubscribedTopicNames == nil && req.SubscribedTopicRegex == nil:
 		return invalid("Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.")
-	case req.ServerAssignor != nil && !slices.Contains(m.cfg.Consumer.Assignors, *req.ServerAssignor):
+	case req.ServerAssignor != nil && !slices.Contains(m.cfg().Consumer.Assignors, *req.ServerAssignor):
 		return refuse(kerr.UnsupportedAssignor, "ServerAssignor %s is not supported. Supported assignors: %s.",
-			*req.ServerAssignor, strings.Join(m.cfg.Consumer.Assignors, ", "))
-	case sizeOf(req) > m.cfg.MaxRecordBytes/2:
+			*req.ServerAssignor, strings.Join(m.cfg().Consumer.Assignors, ", "))
+	case sizeOf(req) > m.cfg().MaxRecordBytes/2:
 		return invalid("The subscription is too long to be kept.")
 	case req.SubscribedTopicRegex != nil:
 		_, err := compile(*req.SubscribedTopicRegex)
@@ -160,7 +160,7 @@ func (m *Machine) joinable(h *heartbeat, g *Group) (*consumerGroup, *refusal) {
 	if h.req.MemberEpoch != epochJoin {
 		return nil, notConsumer(h.req.Group)
 	}
-	if m.cfg.Consumer.MaxSize < 1 {
+	if m.cfg().Consumer.MaxSize < 1 {
 		return nil, full(h.req.Group)
 	}
 	if g == nil {
@@ -183,12 +183,12 @@ func full(id string) *refusal {
 // subject finds or makes the member that the request is of.
 func (c *consumerGroup) subject(h *heartbeat) (*consumerMember, *refusal) {
 	id := h.req.MemberID
-	if len(c.members) >= c.m.cfg.Consumer.MaxSize && c.members[id] == nil &&
+	if len(c.members) >= c.m.cfg().Consumer.MaxSize && c.members[id] == nil &&
 		(h.req.InstanceID == nil || c.instances[*h.req.InstanceID] == "") {
 		return nil, full(c.g.id)
 	}
 	if h.req.MemberEpoch == epochJoin && id == "" {
-		id = c.m.cfg.NewID()
+		id = c.m.cfg().NewID()
 	}
 	if h.req.InstanceID != nil {
 		return c.staticSubject(h, id)
@@ -333,7 +333,7 @@ func (c *consumerGroup) catchUp(h *heartbeat) {
 // others have to give up learns only by a heartbeat that they are free, and reads
 // nothing of them until then.
 func (c *consumerGroup) interval(m *consumerMember) time.Duration {
-	d := c.m.cfg.Consumer.HeartbeatInterval
+	d := c.m.cfg().Consumer.heartbeatInterval(c.g.id)
 	if m.state == memberUnreleased {
 		d = max(d/10, time.Millisecond)
 	}

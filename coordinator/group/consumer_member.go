@@ -93,7 +93,7 @@ func (m *consumerMember) change(what string) Change {
 
 // alive begins the member's session anew.
 func (c *consumerGroup) alive(now time.Time, m *consumerMember) {
-	session := c.m.cfg.Consumer.SessionTimeout
+	session := c.m.cfg().Consumer.sessionTimeout(c.g.id)
 	if m.classic != nil {
 		session = m.classic.sessionTimeout
 	}

@@ -14,7 +14,7 @@ import (
 // by KIP-848. The others keep what they read, and their protocol: their generation
 // is their epoch, and what their leader gave them is the target until the next epoch.
 func (m *Machine) upgrade(now time.Time, g *Group, classic *classicGroup) (*consumerGroup, *refusal) {
-	if !m.cfg.Consumer.Migration.up() || classic.protoType != consumerProtocol || len(classic.members) >= m.cfg.Consumer.MaxSize {
+	if !m.cfg().Consumer.Migration.up() || classic.protoType != consumerProtocol || len(classic.members) >= m.cfg().Consumer.MaxSize {
 		return nil, notConsumer(g.id)
 	}
 	c := newConsumerGroup(m, g)
@@ -65,7 +65,7 @@ func (c *consumerGroup) fromAssignment(b []byte, epoch int32) partitionSet {
 	if a.ReadFrom(b) != nil {
 		return set
 	}
-	topics := c.m.cfg.Topics()
+	topics := c.m.cfg().Topics()
 	for _, at := range a.Topics {
 		t, ok := topics.Topic(at.Topic)
 		if !ok {
@@ -114,7 +114,7 @@ func (c *consumerGroup) allClassic(except *consumerMember) bool {
 		}
 		n++
 	}
-	return (n > 0 || except != nil) && n <= c.m.cfg.MaxSize && c.m.cfg.Consumer.Migration.down()
+	return (n > 0 || except != nil) && n <= c.m.cfg().MaxSize && c.m.cfg().Consumer.Migration.down()
 }
 
 // makeClassic has the members go on as they are in a stable classic group.
@@ -148,7 +148,7 @@ func (m *Machine) makeClassic(now time.Time, c *consumerGroup) *classicGroup {
 // toAssignment is what a member has, as a leader would have said it.
 func (c *consumerGroup) toAssignment(m *consumerMember) []byte {
 	a := kmsg.ConsumerMemberAssignment{Version: m.classic.version()}
-	topics := c.m.cfg.Topics()
+	topics := c.m.cfg().Topics()
 	for _, t := range described(topics, m.assigned).TopicPartitions {
 		at := kmsg.NewConsumerMemberAssignmentTopic()
 		at.Topic, at.Partitions = t.Topic, t.Partitions

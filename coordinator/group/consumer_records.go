@@ -88,7 +88,7 @@ func (c *consumerGroup) regexRecord(expr string) (coordinator.Record, bool) {
 	value := appendStrings(kbin.AppendInt16(nil, 0), r.topics)
 	value = kbin.AppendInt64(kbin.AppendInt64(value, r.version), r.at)
 	record := coordinator.Record{Key: memberKey(keyConsumerRegex, c.g.id, expr), Value: append(value, 0)}
-	return record, len(record.Key)+len(record.Value) <= c.m.cfg.MaxRecordBytes
+	return record, len(record.Key)+len(record.Value) <= c.m.cfg().MaxRecordBytes
 }
 
 func (c *consumerGroup) writeMember(m *consumerMember) { c.m.write(c.memberRecord(m)) }

@@ -87,7 +87,7 @@ func (c *consumerGroup) resolve(now time.Time, all bool) {
 		if known && slices.Equal(old.topics, topics) {
 			continue
 		}
-		c.regexes[expr] = resolved{topics: topics, version: int64(c.m.cfg.Topics().Version()), at: now.UnixMilli()}
+		c.regexes[expr] = resolved{topics: topics, version: int64(c.m.cfg().Topics().Version()), at: now.UnixMilli()}
 		c.writeRegex(expr)
 		c.reads = nil
 	}
@@ -99,7 +99,7 @@ func (c *consumerGroup) matching(expr string) []string {
 		return nil // a newer version took it
 	}
 	topics := []string{}
-	for name := range c.m.cfg.Topics().Names() {
+	for name := range c.m.cfg().Topics().Names() {
 		if re.MatchString(name) {
 			topics = append(topics, name)
 		}
@@ -127,7 +127,7 @@ func (c *consumerGroup) subscriptions() map[string]struct{} {
 // look compares the topics with what they were when the epoch began, if they may have
 // changed, now and then or at once, and says whether they differ.
 func (c *consumerGroup) look(now time.Time, atOnce bool) bool {
-	topics := c.m.cfg.Topics()
+	topics := c.m.cfg().Topics()
 	names, racks := topics.Marks()
 	if c.racks != racks && !c.sayRacks() {
 		c.racks = racks
@@ -197,7 +197,7 @@ func (c *consumerGroup) bump() {
 
 // assign makes the targets of the group epoch.
 func (c *consumerGroup) assign(now time.Time) {
-	topics := c.m.cfg.Topics()
+	topics := c.m.cfg().Topics()
 	known := make(map[string]assignor.Topic)
 	var list []assignor.Topic
 	for _, name := range slices.Sorted(maps.Keys(c.subscriptions())) {
@@ -260,8 +260,8 @@ func (c *consumerGroup) assignorName() string {
 			votes[m.assignor]++
 		}
 	}
-	best := c.m.cfg.Consumer.Assignors[0]
-	for _, name := range c.m.cfg.Consumer.Assignors {
+	best := c.m.cfg().Consumer.Assignors[0]
+	for _, name := range c.m.cfg().Consumer.Assignors {
 		if votes[name] > votes[best] {
 			best = name
 		}

@@ -469,3 +469,51 @@ func TestTopicsAreLookedAtWhenTheyChanged(t *testing.T) {
 		}
 	}
 }
+
+// Settings count from the call that follows their change; those of one group go before
+// those of all, within bounds.
+func TestSettingsAreFollowed(t *testing.T) {
+	set := &group.Config{}
+	of := map[string]time.Duration{}
+	b := newBench(t, func(c *group.Config) {
+		c.Newest = func() *group.Config { return set }
+	})
+	change := func(edit func(*group.ConsumerConfig)) {
+		next := b.cfg
+		edit(&next.Consumer)
+		next.Consumer.Of = func(id string) (time.Duration, time.Duration) { return 4 * of[id], of[id] }
+		set = &next
+	}
+	change(func(*group.ConsumerConfig) {})
+	b.topics.put("t", 1)
+	one := b.subscriber("one", "t")
+	for _, step := range []struct {
+		what          string
+		edit          func(*group.ConsumerConfig)
+		own           time.Duration
+		beat, session time.Duration
+	}{
+		{"defaults", func(*group.ConsumerConfig) {}, 0, 3 * time.Second, 45 * time.Second},
+		{"all groups", func(c *group.ConsumerConfig) { c.HeartbeatInterval, c.SessionTimeout = 7*time.Second, 20*time.Second }, 0, 7 * time.Second, 20 * time.Second},
+		{"this group", func(*group.ConsumerConfig) {}, 13 * time.Second, 13 * time.Second, 52 * time.Second},
+		{"this group, too long", func(*group.ConsumerConfig) {}, time.Hour, 15 * time.Second, time.Minute},
+		{"this group, and bounds that came later", func(c *group.ConsumerConfig) { c.MinHeartbeatInterval, c.MinSessionTimeout = 14*time.Second, 55*time.Second }, time.Second, 14 * time.Second, 55 * time.Second},
+	} {
+		of["g"] = step.own
+		change(step.edit)
+		resp := one.beat()
+		if got := time.Duration(resp.HeartbeatIntervalMillis) * time.Millisecond; got != step.beat {
+			t.Errorf("%s: heartbeats each %v, want %v", step.what, got, step.beat)
+		}
+		b.pass(step.session - time.Millisecond)
+		if n := len(b.describe().Members); n != 1 {
+			t.Errorf("%s: the member is gone before %v", step.what, step.session)
+		}
+		b.pass(time.Millisecond)
+		if n := len(b.describe().Members); n != 0 {
+			t.Errorf("%s: the member is there after %v", step.what, step.session)
+		}
+		one.beat() // it is unknown, and joins again
+		one.beat()
+	}
+}

@@ -26,7 +26,7 @@ type sweep struct {
 func (m *Machine) expire(now time.Time) {
 	old := !m.clean.IsZero() && !m.clean.After(now)
 	if old {
-		m.clean = now.Add(m.cfg.OffsetsRetentionCheck)
+		m.clean = now.Add(m.cfg().OffsetsRetentionCheck)
 	}
 	s := &m.sweep
 	if m.look || old {
@@ -55,7 +55,7 @@ func (m *Machine) sweepGroup(now int64, g *Group) int {
 		exists := true
 		for partition, o := range partitions {
 			if m.sweep.gone && (asked == nil || o.topic != asked.topic) {
-				asked, exists = o, m.cfg.Exists(topic, o.topic)
+				asked, exists = o, m.cfg().Exists(topic, o.topic)
 			}
 			if !exists || expires && m.expired(now, g, o) {
 				end = append(end, topicPartition{topic, partition})
@@ -83,7 +83,7 @@ func (m *Machine) expired(now int64, g *Group, o *offset) bool {
 	case o.expires >= 0:
 		return now >= o.expires
 	}
-	return now-since >= m.cfg.OffsetsRetention.Milliseconds()
+	return now-since >= m.cfg().OffsetsRetention.Milliseconds()
 }
 
 // TopicsDeleted is called after topics were deleted: the next Ticks delete the offsets

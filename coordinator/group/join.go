@@ -43,7 +43,7 @@ func (m *Machine) JoinGroup(now time.Time, caller Caller, req *kmsg.JoinGroupReq
 	case req.Group == "":
 		j.fail(req.MemberID, kerr.InvalidGroupID)
 		return nil
-	case session < m.cfg.MinSessionTimeout || session > m.cfg.MaxSessionTimeout:
+	case session < m.cfg().MinSessionTimeout || session > m.cfg().MaxSessionTimeout:
 		j.fail(req.MemberID, kerr.InvalidSessionTimeout)
 		return nil
 	}
@@ -100,9 +100,9 @@ func (c *classicGroup) hasRoom(id string) bool {
 	case stateEmpty:
 		return true
 	case statePreparing:
-		return m != nil && m.joining != nil || c.awaiting < c.m.cfg.MaxSize
+		return m != nil && m.joining != nil || c.awaiting < c.m.cfg().MaxSize
 	default:
-		return m != nil || len(c.members) < c.m.cfg.MaxSize
+		return m != nil || len(c.members) < c.m.cfg().MaxSize
 	}
 }
 
@@ -112,7 +112,7 @@ const maxName = 255
 
 // memberID makes the id of a new member.
 func (m *Machine) memberID(name string) string {
-	return name[:min(len(name), maxName)] + "-" + m.cfg.NewID()
+	return name[:min(len(name), maxName)] + "-" + m.cfg().NewID()
 }
 
 // joinNew is the first JoinGroup of a client.
@@ -153,7 +153,7 @@ func (c *classicGroup) joinAs(now time.Time, j join, id string) {
 	}
 	c.g.history.note(m.change(MemberJoined))
 	c.add(m, j.req.ProtocolType, j.reply)
-	c.dieAt(m, now.Add(c.m.cfg.NewMemberJoinTimeout))
+	c.dieAt(m, now.Add(c.m.cfg().NewMemberJoinTimeout))
 	c.rebalance(now)
 }
 

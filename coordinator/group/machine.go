@@ -9,7 +9,10 @@ import (
 // Machine is the groups of one partition of __consumer_offsets. Calls must not be
 // made at the same time. A Machine that Replay is fed serves nothing before Loaded.
 type Machine struct {
-	cfg    Config
+	// base is what New got; current is what base.Newest said last, with defaults.
+	base           Config
+	given, current *Config
+
 	groups map[string]*Group
 	timers timers
 	// out are the records of the call under way.
@@ -25,7 +28,19 @@ var _ coordinator.Machine = (*Machine)(nil)
 
 // New returns a machine without groups.
 func New(cfg Config) *Machine {
-	return &Machine{cfg: cfg.withDefaults(), groups: make(map[string]*Group)}
+	return &Machine{base: cfg.withDefaults(), groups: make(map[string]*Group)}
+}
+
+// cfg are the settings as they are now.
+func (m *Machine) cfg() *Config {
+	if m.base.Newest == nil {
+		return &m.base
+	}
+	if newest := m.base.Newest(); newest != m.given {
+		c := newest.withDefaults()
+		m.given, m.current = newest, &c
+	}
+	return m.current
 }
 
 // find is the group of that name, nil if there is none.
@@ -56,12 +71,8 @@ func (m *Machine) wakeBy(g *Group, at time.Time) {
 // write adds a record to what the call returns.
 func (m *Machine) write(r coordinator.Record) { m.out = append(m.out, r) }
 
-// take ends a call: the records that it wrote. Settings that have changed count from
-// the next one on.
+// take ends a call: the records that it wrote.
 func (m *Machine) take() []coordinator.Record {
-	if m.cfg.Newest != nil {
-		m.cfg = m.cfg.Newest().withDefaults()
-	}
 	out := m.out
 	m.out = nil
 	return out
@@ -74,7 +85,7 @@ func (m *Machine) Loaded(now time.Time) {
 		g.members.loaded(now)
 		m.wakeBy(g, g.members.next())
 	}
-	m.clean, m.look = now.Add(m.cfg.OffsetsRetentionCheck), true
+	m.clean, m.look = now.Add(m.cfg().OffsetsRetentionCheck), true
 }
 
 // Delay gives all members so much more time.

@@ -80,7 +80,7 @@ func (m *Machine) OffsetCommit(now time.Time, req *kmsg.OffsetCommitRequest) (*k
 		ct := kmsg.NewOffsetCommitResponseTopic()
 		ct.Topic, ct.TopicID = rt.Topic, rt.TopicID
 		code := refused
-		if code == nil && !m.cfg.Exists(rt.Topic, rt.TopicID) {
+		if code == nil && !m.cfg().Exists(rt.Topic, rt.TopicID) {
 			code = unknownTopic(req.Version)
 		}
 		for _, rp := range rt.Partitions {
@@ -136,7 +136,7 @@ func (m *Machine) committer(now time.Time, id string, who identity) (*Group, *ke
 
 // commit keeps one offset.
 func (m *Machine) commit(g *Group, topic string, partition int32, o offset) *kerr.Error {
-	if len(o.note) > m.cfg.OffsetMetadataMaxBytes {
+	if len(o.note) > m.cfg().OffsetMetadataMaxBytes {
 		return kerr.OffsetMetadataTooLarge
 	}
 	m.writeOffset(g, topic, partition, o)

@@ -37,7 +37,7 @@ func (c *classicGroup) prepare(now time.Time) {
 	wasEmpty := c.st == stateEmpty
 	c.enter(now, statePreparing)
 	if wasEmpty {
-		delay := max(c.m.cfg.InitialRebalanceDelay, 0)
+		delay := max(c.m.cfg().InitialRebalanceDelay, 0)
 		c.first = &firstRebalance{delay: delay, left: max(c.rebalanceTimeout()-delay, 0)}
 		c.waitToJoin(now, delay)
 		return
@@ -77,7 +77,7 @@ func (c *classicGroup) joinDue(now time.Time) {
 	}
 	f.joined = false
 	spent := f.delay
-	f.delay = min(max(c.m.cfg.InitialRebalanceDelay, 0), f.left)
+	f.delay = min(max(c.m.cfg().InitialRebalanceDelay, 0), f.left)
 	f.left = max(f.left-spent, 0)
 	c.waitToJoin(now, f.delay)
 }

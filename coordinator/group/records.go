@@ -64,7 +64,7 @@ func (c *classicGroup) writeMembers() bool {
 		})
 	}
 	r := coordinator.Record{Key: groupKey(c.g.id), Value: v.AppendTo(nil)}
-	if len(r.Key)+len(r.Value) > c.m.cfg.MaxRecordBytes {
+	if len(r.Key)+len(r.Value) > c.m.cfg().MaxRecordBytes {
 		return false
 	}
 	c.written, c.writtenGeneration = r.Value, c.generation

@@ -1,7 +1,9 @@
 package process
 
 import (
+	"strconv"
 	"sync/atomic"
+	"time"
 
 	"ponor/broker"
 	"ponor/coordinator/group"
@@ -9,18 +11,18 @@ import (
 )
 
 // groupSettings returns what the groups of this node are set to now: the broker
-// configs in the newest image.
-func (n *Node) groupSettings() func() group.Config {
+// configs in the newest image, and those of groups.
+func (n *Node) groupSettings() func() *group.Config {
 	type read struct {
-		img *metadata.Image
-		cfg group.Config
+		mark *metadata.Mark
+		cfg  group.Config
 	}
 	var last atomic.Pointer[read]
-	var newest func() group.Config
-	newest = func() group.Config {
+	var newest func() *group.Config
+	newest = func() *group.Config {
 		img := n.ctl.Image()
-		if r := last.Load(); r != nil && r.img == img {
-			return r.cfg
+		if r := last.Load(); r != nil && r.mark == img.ConfigsMark() {
+			return &r.cfg
 		}
 		cfg, err := group.ConfigFrom(func(name string) (string, bool) {
 			def, ok := metadata.LookupBrokerConfig(name)
@@ -35,9 +37,22 @@ func (n *Node) groupSettings() func() group.Config {
 		}
 		cfg.Exists = func(topic string, id [16]byte) bool { return broker.TopicExists(n.ctl.Image(), topic, id) }
 		cfg.Topics = func() group.Topics { return broker.GroupTopics(n.ctl.Image()) }
+		cfg.Consumer.Of = n.consumerGroupSettings
 		cfg.Newest = newest
-		last.Store(&read{img, cfg})
-		return cfg
+		r := &read{img.ConfigsMark(), cfg}
+		last.Store(r)
+		return &r.cfg
 	}
 	return newest
+}
+
+// consumerGroupSettings are the configs of one group, zero for those that it has not.
+func (n *Node) consumerGroupSettings(id string) (session, heartbeat time.Duration) {
+	img := n.ctl.Image()
+	ms := func(name string) time.Duration {
+		text, _ := img.Config(metadata.KindGroup, id, name)
+		number, _ := strconv.Atoi(text) // none is zero
+		return time.Duration(number) * time.Millisecond
+	}
+	return ms("consumer.session.timeout.ms"), ms("consumer.heartbeat.interval.ms")
 }
