@@ -131,10 +131,16 @@ func (l *keyLog) gaps() bool {
 	return n > 0 && l.offsets[n-1]-l.offsets[0] != int64(n-1)
 }
 
-// longer says that an end was told which is behind all records that are known.
-func (l *keyLog) longer() bool {
-	n := len(l.ends)
-	return n > 0 && (len(l.offsets) == 0 || l.ends[n-1].max > l.offsets[len(l.offsets)-1]+1)
+// complete says that the final phase read all that was ever known of a log.
+func (l *keyLog) complete() bool {
+	last, end := int64(-1), int64(0)
+	if n := len(l.offsets); n > 0 {
+		last = l.offsets[n-1]
+	}
+	if n := len(l.ends); n > 0 {
+		end = l.ends[n-1].max
+	}
+	return (l.final.done || l.final.max >= 0 && l.final.max >= last) && end <= last+1
 }
 
 // appended enters a batch. When somebody saw it, it had happened; when the final
@@ -168,8 +174,8 @@ func (r *run) appended(b *batch, byKey [][]porcupine.Operation, maybe []int, why
 		case l.losing() || l.floor > 0:
 			why[b.key] = "a send of unknown effect, and records were deleted"
 			return
-		case o.Type == history.Info && l.final.done && l.final.at > o.Completed && !l.longer():
-			// It may still come, but has not by the end of the history.
+		case o.Type == history.Info && l.complete() && l.final.at > o.Completed:
+			// It may still come, but nobody saw it by the end of the history.
 			return
 		}
 		in.maybe = true
