@@ -4,9 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -315,4 +318,43 @@ func TestOperatorAltersSettingsOfGroups(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A regular expression that the coordinator resolves (KIP-848) matches whole names, of
+// internal topics, too, and of topics that are made later.
+func TestConsumerGroupMatchesInternalTopics(t *testing.T) {
+	c := systest.Start(t, systest.Options{})
+	adm := kadm.NewClient(c.Client())
+	create := func(topics ...string) {
+		t.Helper()
+		if _, err := adm.CreateTopics(t.Context(), 1, 1, nil, topics...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("orders-a", "my-orders-a", "other")
+	var mu sync.Mutex
+	has := map[string]bool{}
+	m := c.Client(kgo.ServerSideBalancer(), kgo.ConsumerGroup("matching"), kgo.ConsumeRegex(), kgo.ConsumeTopics("^orders-.*$", "^__consumer_offsets$"),
+		kgo.DisableAutoCommit(), kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, topics map[string][]int32) {
+			mu.Lock()
+			defer mu.Unlock()
+			for topic := range topics {
+				has[topic] = true
+			}
+		}))
+	defer m.Close()
+	await := func(want ...string) {
+		t.Helper()
+		systest.Eventually(t, 30*time.Second, "topics are assigned", func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if got := slices.Sorted(maps.Keys(has)); !slices.Equal(got, want) {
+				return fmt.Errorf("it has %s, not %s", got, want)
+			}
+			return nil
+		})
+	}
+	await("__consumer_offsets", "orders-a")
+	create("orders-b")
+	await("__consumer_offsets", "orders-a", "orders-b")
 }
