@@ -33,11 +33,11 @@ func newBrokerState(verb, short string, cordoned, draining bool) *cobra.Command 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := strconv.ParseInt(args[0], 10, 32)
 			if err != nil {
-				return usagef("%q is not a node id", args[0])
+				return usagef("%q is not a node id; 'ponor cluster status' shows them", args[0])
 			}
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
 				if err := setBrokerState(ctx, adm, metadata.BrokerID(id), cordoned, draining); err != nil {
-					return err
+					return fmt.Errorf("%s broker %d: %w; 'ponor cluster status' shows the brokers", verb, id, err)
 				}
 				if draining {
 					return awaitDrained(ctx, cmd, adm, int32(id))

@@ -13,6 +13,9 @@ import (
 func TestCheckStoreTellsWhatItFound(t *testing.T) {
 	store := filepath.Join(t.TempDir(), "store")
 	code, out, errOut := ponor(t, "check", "store", "dir://"+store)
+	if !strings.Contains(out, "the directory was not there: it was made") {
+		t.Errorf("nothing is said of the new directory: %s", out)
+	}
 	if code != exitOK || !strings.Contains(out, "creates exclusively") || !strings.Contains(out, "fastest create") {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}

@@ -68,7 +68,7 @@ func (f *clientFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client
 
 // silence says that no broker answers.
 func (f *clientFlags) silence(err error) error {
-	return fmt.Errorf("no broker answers at %s: %w; is the cluster running ('ponor demo' starts one), is --bootstrap right?", f.bootstrap, err)
+	return fmt.Errorf("no broker answers at %s: %w; is the cluster running ('ponor demo' starts one), is --bootstrap the --listen address of a broker?", f.bootstrap, err)
 }
 
 // withAdmin runs fn with an admin client and the command's timeout.
@@ -91,6 +91,8 @@ func brokerError(err error, message string) error {
 	switch {
 	case err == nil:
 		return nil
+	case message != "" && errors.As(err, &ke):
+		return fmt.Errorf("%s (%s)", message, ke.Message)
 	case message != "":
 		return fmt.Errorf("%s (%w)", message, err)
 	case errors.As(err, &ke):

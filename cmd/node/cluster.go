@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -44,7 +46,7 @@ func newClusterStatus() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use: "status", Short: "Brokers, zones, partitions and load per broker", Args: takes(0, 0),
-		Long: "Brokers, zones, partitions and load per broker. Exits with 1 if a partition has no leader.",
+		Long: "Brokers, zones, partitions and load per broker; a broker that is gone is 'fenced'.\nExits with 1 if a partition has no leader.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
 				v, err := clusterStatus(ctx, adm)
@@ -99,7 +101,14 @@ func clusterStatus(ctx context.Context, adm *kadm.Client) (clusterView, error) {
 			bv.Zone = *b.Rack
 		}
 		v.Brokers = append(v.Brokers, bv)
+		delete(loads, b.NodeID)
 	}
+	for id, l := range loads { // which clients are not told of
+		if l.State == "fenced" {
+			v.Brokers = append(v.Brokers, brokerView{ID: id, Address: "-", Leaders: leaders[id], Replicas: replicas[id], brokerLoad: l})
+		}
+	}
+	slices.SortFunc(v.Brokers, func(a, b brokerView) int { return cmp.Compare(a.ID, b.ID) })
 	return v, nil
 }
 

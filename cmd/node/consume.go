@@ -165,8 +165,10 @@ func (f *consumeFlags) plan(ctx context.Context, adm *kadm.Client, topic string,
 			remaining[o.Partition] = o.Offset
 		}
 	})
-	if len(assign) == 0 {
-		return nil, nil, usagef("--partitions %v: topic %s has none of them", f.partitions, topic)
+	for _, p := range f.partitions {
+		if _, ok := assign[p]; !ok {
+			return nil, nil, usagef("--partitions: topic %s has no partition %d; it has %d, from 0 on", topic, p, len(ends[topic]))
+		}
 	}
 	return assign, remaining, nil
 }

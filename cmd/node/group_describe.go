@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,10 +29,14 @@ known from Ponor clusters only. 'ponor group why' also measures lag in seconds.`
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
 				views, err := describeGroups(ctx, adm, names)
-				if err != nil {
+				if len(views) == 0 {
 					return err
 				}
-				return render(cmd, format, views, func(p *printer) { printGroups(p, time.Now(), views) })
+				rerr := render(cmd, format, views, func(p *printer) { printGroups(p, time.Now(), views) })
+				if err != nil && format == formatJSON {
+					err = silentError{err} // the views have it
+				}
+				return cmp.Or(rerr, err)
 			})
 		},
 	}
@@ -40,8 +45,8 @@ known from Ponor clusters only. 'ponor group why' also measures lag in seconds.`
 	return cmd
 }
 
-// describeGroups is lookAtGroups where each group must be there, with the times of
-// commits if the cluster tells them.
+// describeGroups is lookAtGroups where each group should be there, with the times of
+// commits if the cluster tells them. Beside an error are the groups that are.
 func describeGroups(ctx context.Context, adm *kadm.Client, names []string) ([]groupView, error) {
 	views, err := lookAtGroups(ctx, adm, names)
 	if err != nil {
@@ -89,11 +94,16 @@ func (v *groupView) date(commits []group.Commit) {
 func hostPort(host string, port int32) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
 
 func printGroups(p *printer, now time.Time, views []groupView) {
+	first := true
 	for i := range views {
 		v := &views[i]
-		if i > 0 {
+		if v.Err != nil {
+			continue // it is in the error
+		}
+		if !first {
 			p.line("")
 		}
+		first = false
 		p.line("%s  %s group, %s, protocol %s, coordinator %d, %s, lag %d", v.Name, v.Type, v.State, orDash(v.Protocol), v.Coordinator, count(len(v.Members), "member"), v.Lag)
 		if len(v.Members) > 0 {
 			p.row("  MEMBER", "CLIENT", "HOST", "STATIC ID", "PARTITIONS")

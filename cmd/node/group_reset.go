@@ -209,7 +209,7 @@ func planReset(ctx context.Context, adm *kadm.Client, name string, wanted scope,
 		moves = append(moves, m)
 	}
 	if missing := wanted.missing(logs); missing != "" {
-		return nil, fmt.Errorf("there is no partition %s", missing)
+		return nil, fmt.Errorf("there is no partition %s; 'ponor topic describe' shows which there are", missing)
 	}
 	if len(moves) == 0 {
 		return nil, errors.New("it has no offset there to move from; use --to start, end, @TIME or an offset")

@@ -52,6 +52,9 @@ counts.`,
 				return err
 			}
 			if err := writeNew(args[0], out.Bytes()); err != nil {
+				if errors.Is(err, os.ErrExist) {
+					return fmt.Errorf("write backup: %s is there already: choose another name, or move it away", args[0])
+				}
 				return fmt.Errorf("write backup: %w", err)
 			}
 			hash := img.Hash()

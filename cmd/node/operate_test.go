@@ -177,6 +177,7 @@ func TestRestoreAndAuditSayWhatIsMissing(t *testing.T) {
 	n.does("topic create orders --partitions 1")
 	n.says("metadata audit "+n.store(), exitOK, "was never restored")
 	n.does("metadata backup " + file)
+	n.says("metadata backup "+file, exitError, "is there already: choose another name")
 	n.stop()
 	n.start("1") // a new incarnation, which the backup does not know
 	n.produce("orders", "after the backup")
@@ -206,7 +207,7 @@ func TestQuorumStatusFindsTheControllers(t *testing.T) {
 	n.says("quorum status", exitOK, "node 1 leads in term", n.quorum, "Leader")
 	n.says("quorum status --controllers "+n.quorum, exitOK, "node 1 leads in term", "Leader")
 	n.says("quorum status --controllers "+n.quorum+",127.0.0.1:1", exitError, "no answer", "is that node running?")
-	n.says("quorum status --bootstrap 127.0.0.1:1", exitError, "no broker answers at 127.0.0.1:1", "is --bootstrap right?")
+	n.says("quorum status --bootstrap 127.0.0.1:1", exitError, "no broker answers at 127.0.0.1:1", "is --bootstrap the --listen address of a broker?")
 	n.says("quorum remove 9", exitError, "node 9 is not known; the voters are [1]")
 	n.says("quorum remove 1", exitError, "the only voter")
 	var v quorumView
@@ -231,6 +232,10 @@ func TestTopicsThatAreNotThere(t *testing.T) {
 	if code := run([]string{"produce", "oders"}, strings.NewReader("x\n"), io.Discard, &errOut); code != exitError || !strings.Contains(errOut.String(), "'ponor topic create oders' makes it") {
 		t.Errorf("produce: exit %d: %s", code, errOut.String())
 	}
+	n.says("group reset g --topic orders --to start --execute", exitOK, "moved 2 offsets")
+	n.says("group describe g h", exitError, "g  classic group, Empty", "describe group h: there is no such group")
+	n.says("consume orders --from start -e --partitions 1,5", exitUsage, "topic orders has no partition 5; it has 2")
+	n.says("broker drain 9", exitError, "broker 9 is not registered; 'ponor cluster status' shows the brokers")
 	n.says("topic move orders/7 --to 1", exitError, "has 2 partitions, 0 to 1")
 	n.says("topic move orders/0 --to 9", exitError, "the brokers are [1]")
 }
