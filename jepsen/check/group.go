@@ -224,10 +224,10 @@ func (r *run) zombies() {
 // registers is G4.
 func (r *run) registers() {
 	f := r.check("G4", "offset-register")
-	ops := r.registerOps()
+	refs := r.registerOps()
 	budget := budget{until: time.Now().Add(linearTime)}
-	for _, at := range inOrderKeys(ops) {
-		list := ops[at]
+	for _, at := range inOrderKeys(refs) {
+		list := r.registersOf(refs[at])
 		if !slices.ContainsFunc(list, func(o register) bool { return !o.write }) {
 			continue
 		}
@@ -258,28 +258,48 @@ func (r *run) registers() {
 	f.Note = shortNote(f.Note)
 }
 
-// registerOps are the commits and reads of each offset.
-func (r *run) registerOps() map[groupOffset][]register {
-	ops := map[groupOffset][]register{}
+// registerRef is a commit or a read of one offset: a place in Ops, and in its
+// Offsets.
+type registerRef struct{ op, at int32 }
+
+// registerOps are the commits and reads of each offset of groups of which
+// anything was read.
+func (r *run) registerOps() map[groupOffset][]registerRef {
+	read := map[string]bool{}
+	for i := range r.Ops {
+		if o := &r.Ops[i]; o.F == history.FetchCommitted && o.Type == history.OK {
+			read[o.Group] = true
+		}
+	}
+	ops := map[groupOffset][]registerRef{}
 	for i := range r.Ops {
 		o := &r.Ops[i]
 		write := o.F == history.Commit
-		if !write && o.F != history.FetchCommitted || o.Type == history.Fail || !write && o.Type != history.OK {
+		if !write && o.F != history.FetchCommitted || o.Type == history.Fail || !write && o.Type != history.OK || !read[o.Group] {
 			continue
 		}
-		for _, off := range o.Offsets {
-			if r.logs[off.Key].gone || !write && off.Err != "" {
-				continue
+		for j, off := range o.Offsets {
+			if !r.logs[off.Key].gone && (write || off.Err == "") {
+				at := groupOffset{o.Group, off.Key}
+				ops[at] = append(ops[at], registerRef{int32(i), int32(j)})
 			}
-			end := o.Completed
-			if o.Type == history.Info || off.Err != "" {
-				end = never
-			}
-			at := groupOffset{o.Group, off.Key}
-			ops[at] = append(ops[at], register{int32(i), o.Process, write, off.Offset, o.Invoked, end})
 		}
 	}
 	return ops
+}
+
+func (r *run) registersOf(refs []registerRef) []register {
+	out := make([]register, len(refs))
+	for i, ref := range refs {
+		o := &r.Ops[ref.op]
+		off := &o.Offsets[ref.at]
+		end := o.Completed
+		if o.Type == history.Info || off.Err != "" {
+			end = never
+		}
+		out[i] = register{ref.op, o.Process, o.F == history.Commit, off.Offset, o.Invoked, end}
+	}
+	return out
 }
 
 // pruned leaves out commits of unknown effect that nobody read: they change
