@@ -67,3 +67,17 @@ func TestServerOfAnotherGenerationIsNotJoinable(t *testing.T) {
 		}
 	}
 }
+
+// A restored quorum begins with term 1 again, its directories count all the same.
+func TestARestoredDirectoryIsNewerThanWhatItWasRestoredFrom(t *testing.T) {
+	img, _ := clusterImage(t)
+	next, results := metadata.Apply(img, img.Index()+1, metadata.NewEntry(&metadatapb.Command{Body: &metadatapb.Command_ClaimGeneration{
+		ClaimGeneration: &metadatapb.ClaimGeneration{Generation: 2}}}))
+	if err := results[0].Rejected(); err != nil {
+		t.Fatal(err)
+	}
+	old, restored := Stopped{Image: img, Term: 9, Index: 900}, Stopped{Image: next, Term: 1, Index: 3}
+	if !restored.Newer(old) || old.Newer(restored) {
+		t.Error("the directory from before the restore counts")
+	}
+}

@@ -27,8 +27,12 @@ type Stopped struct {
 	Term, Index uint64
 }
 
-// Newer says whether s is ahead of o, as voters compare their logs.
+// Newer says whether s is ahead of o, as voters compare their logs; a restored
+// quorum is ahead of what it was restored from.
 func (s Stopped) Newer(o Stopped) bool {
+	if a, b := s.Image.Generation(), o.Image.Generation(); a != b {
+		return a > b
+	}
 	if s.Term != o.Term {
 		return s.Term > o.Term
 	}
