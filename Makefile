@@ -7,7 +7,7 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./coordinator/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups clients clients-s3 mutants proto sim clean
+.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups clients clients-s3 mutants proto sim jepsen clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,11 @@ mutants: ## Break each rule of the shared log and see its test fail, in about 15
 
 sim: ## Simulate a cluster under faults on virtual time: SEEDS (50) from SEED (1)
 	$(GO) test -tags synctests ./jepsen/sim -run TestSeeds -v -timeout 0 -sim.seeds $(SEEDS) -sim.seed $(SEED)
+
+jepsen: TIME = 30s
+jepsen: build ## Hurt a cluster of processes and judge what its clients saw: five runs of TIME (30s)
+	set -e; for run in queue/none queue/kill queue/pause queue/move groups/kill; do echo "== $$run"; \
+		$(BIN)/ponor jepsen run --time $(TIME) --workload $${run%/*} --nemesis $${run#*/} --out jepsen-runs/ci-$$(date +%s)-$${run%/*}-$${run#*/}; done
 
 outage: ## Serve for DURATION (10m) without a metadata quorum, at RATE (10000) records of 1 KiB a second
 	$(GO) test -count=1 -v -timeout 60m ./internal/systest -run TestServiceThroughAMetadataOutage -outage $(or $(DURATION),10m) -outage.rate $(or $(RATE),10000)

@@ -104,7 +104,7 @@ jepsen-* are made in it and stay.`,
 	f.StringVar(&j.Commands.Pause, "pause-cmd", "", "with --bootstrap: that pauses it (kill -STOP)")
 	f.StringVar(&j.Commands.Resume, "resume-cmd", "", "with --bootstrap: that lets it go on (kill -CONT)")
 	f.StringVar(&j.Commands.State, "state-cmd", "", "with --bootstrap: that prints what proves that it is down or paused; optional")
-	f.BoolVarP(&j.Verbose, "verbose", "v", false, "print every fault")
+	f.BoolVarP(&j.Verbose, "verbose", "v", false, "print every fault and every check")
 	f.BoolVar(&j.list, "list", false, "list workloads and faults and end")
 	_ = cmd.RegisterFlagCompletionFunc("workload", cobra.FixedCompletions(runnable(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("nemesis", cobra.FixedCompletions(append([]string{"none"}, nemesisNames()...), cobra.ShellCompDirectiveNoFileComp))
@@ -123,7 +123,7 @@ func (j *jepsenRun) do(cmd *cobra.Command) error {
 	if err != nil {
 		return codedError{fmt.Errorf("jepsen run: %w", err), exitNotRun}
 	}
-	printSummary(cmd, out.Summary)
+	printSummary(cmd, out.Summary, j.Verbose)
 	cmd.Printf("report   %s\n", shorter(filepath.Join(out.Dir, jepsen.ReportFile)))
 	return verdictError(out.Summary)
 }
@@ -147,6 +147,11 @@ func (j *jepsenRun) complete(cmd *cobra.Command) error {
 	}
 	if _, err := workload.Find(j.Workload); err != nil {
 		return usagef("%w; 'ponor jepsen list' tells more", err)
+	}
+	for _, name := range j.Nemesis {
+		if _, err := nemesis.Find(name); err != nil && name != "none" {
+			return usagef("%w; 'ponor jepsen list' tells more", err)
+		}
 	}
 	for _, name := range []string{"nodes", "store", "node-flag", "keep"} {
 		if len(j.Bootstrap) > 0 && f.Changed(name) {
@@ -212,6 +217,7 @@ func franzVersion() string {
 
 func newJepsenCheck() *cobra.Command {
 	var out string
+	var all bool
 	cmd := &cobra.Command{
 		Use: "check FILE|DIR", Short: "Judge the history of an old run again",
 		Long: `Judge the history of an old run again, and write results.json and report.html
@@ -231,12 +237,13 @@ if that cannot be said, 3 if it could not be read.`,
 			if err != nil {
 				return codedError{fmt.Errorf("jepsen check: %w", err), exitNotRun}
 			}
-			printSummary(cmd, s)
+			printSummary(cmd, s, all)
 			cmd.Printf("report   %s\n", shorter(filepath.Join(out, jepsen.ReportFile)))
 			return verdictError(s)
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "directory for results and report; default: where the history is")
+	cmd.Flags().BoolVarP(&all, "verbose", "v", false, "print every check")
 	return cmd
 }
 
@@ -288,11 +295,26 @@ func nemesisNames() []string {
 	return names
 }
 
-// printSummary shows the judgement: every check in a line, and what is wrong.
-func printSummary(cmd *cobra.Command, s check.Summary) {
+// printSummary shows the judgement: all checks, or those that found something,
+// and what is wrong.
+func printSummary(cmd *cobra.Command, s check.Summary, all bool) {
+	valid, aside := 0, 0
 	_ = render(cmd, formatText, nil, func(p *printer) {
-		p.row("CHECK", "", "VERDICT", "LOOKED AT", "FOUND", "")
+		head := false
 		for _, r := range s.Results {
+			switch {
+			case r.Verdict == check.Valid:
+				valid++
+			case r.Verdict == check.Unknown && r.Optional:
+				aside++
+			}
+			if !all && (r.Verdict == check.Valid || r.Optional) && r.Verdict != check.Invalid {
+				continue
+			}
+			if !head {
+				p.row("CHECK", "", "VERDICT", "LOOKED AT", "FOUND", "")
+				head = true
+			}
 			note := r.Note
 			if r.Count > 0 && r.Tolerated != "" {
 				note = strings.TrimPrefix(note+"; tolerated: "+r.Tolerated, "; ")
@@ -317,6 +339,7 @@ func printSummary(cmd *cobra.Command, s check.Summary) {
 		verdict += ": " + s.Why
 	}
 	cmd.Printf("\n%s\n", verdict)
+	cmd.Printf("checks   %d of %d valid, %d need what was not looked at\n", valid, len(s.Results), aside)
 }
 
 // verdictError gives a verdict its exit code.

@@ -48,24 +48,31 @@ func Kinds() []Kind {
 	}
 }
 
+// Find is the kind with a name.
+func Find(name string) (Kind, error) {
+	known := []string{"none"}
+	for _, k := range Kinds() {
+		if k.Name == name {
+			return k, nil
+		}
+		known = append(known, k.Name)
+	}
+	return Kind{}, fmt.Errorf("unknown nemesis %q: %s", name, strings.Join(known, ", "))
+}
+
 // Choose makes the nemeses that names say. "none" is none.
 func Choose(names []string, c cluster.Cluster) ([]Nemesis, error) {
 	var list []Nemesis
-	var known []string
-	for _, k := range Kinds() {
-		known = append(known, k.Name)
-	}
 	for _, name := range names {
-		if name == "none" || name == "" {
+		if name == "none" {
 			continue
 		}
-		i := slices.Index(known, name)
-		if i < 0 {
-			return nil, fmt.Errorf("unknown nemesis %q: none, %s", name, strings.Join(known, ", "))
+		k, err := Find(name)
+		if err != nil {
+			return nil, err
 		}
-		k := Kinds()[i]
 		if k.Needs != "" && !c.Can(k.Needs) {
-			return nil, fmt.Errorf("nemesis %s: the cluster has no command to %s nodes", name, k.Needs)
+			return nil, fmt.Errorf("nemesis %s: the cluster has no command to %s its nodes and to undo that", name, k.Needs)
 		}
 		list = append(list, k.New())
 	}

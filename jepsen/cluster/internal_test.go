@@ -1,0 +1,118 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// sleeper is a program that does nothing for long, whatever it is told.
+func sleeper(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "sleeper")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\nexec sleep 300\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+	}
+}
+
+// Processes are paused, killed and started again, and each is seen; one that
+// ends by itself is told.
+func TestProcesses(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("there is no /proc")
+	}
+	cfg := Config{Binary: sleeper(t), Dir: t.TempDir(), Rewire: func(_ int32, l Link) Link {
+		l.Advertise = "proxy:1"
+		return l
+	}}
+	c := &Processes{cfg: cfg}
+	for id := range int32(2) {
+		c.nodes = append(c.nodes, newNode(cfg, id+1, Link{Listen: "127.0.0.1:1", ControllerListen: "127.0.0.1:2", Join: []string{"127.0.0.1:2"}, Store: "mem:"}))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	t.Cleanup(func() { _ = c.Close() })
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !c.Down(1) || c.State(1) != "never started" {
+		t.Errorf("before its start: %s", c.State(1))
+	}
+	must(c.Start(ctx, 1))
+	must(c.Start(ctx, 2))
+	if c.Start(ctx, 1) == nil {
+		t.Error("a running node was started")
+	}
+	if c.Down(1) || c.Paused(1) {
+		t.Errorf("after its start: %s", c.State(1))
+	}
+	must(c.Pause(ctx, 1))
+	if !c.Paused(1) || !strings.HasSuffix(c.State(1), "state T") {
+		t.Errorf("paused: %s", c.State(1))
+	}
+	must(c.Resume(ctx, 1))
+	eventually(t, "node 1 goes on", func() bool { return !c.Paused(1) })
+	must(c.Kill(ctx, 1))
+	if !c.Down(1) || !strings.HasSuffix(c.State(1), "is gone") {
+		t.Errorf("killed: %s", c.State(1))
+	}
+	must(c.Start(ctx, 1))
+	must(c.Stop(ctx, 1))
+	if !c.Down(1) || len(c.Exited()) != 0 {
+		t.Errorf("stopped: %s, %v", c.State(1), c.Exited())
+	}
+	must(syscall.Kill(c.nodes[1].pid(), syscall.SIGKILL))
+	eventually(t, "node 2 is told to have ended", func() bool { return c.Exited()[2] != "" })
+	if got := c.Bootstrap()[0]; got != "proxy:1" {
+		t.Errorf("clients are told %s", got)
+	}
+	must(c.Close())
+}
+
+// Another's nodes obey the commands that the user gave, and no others.
+func TestExternalCommands(t *testing.T) {
+	dir := t.TempDir()
+	c := &External{nodes: []int32{7}, commands: Commands{
+		Kill: "touch " + dir + "/killed-{node}", Start: "touch " + dir + "/started-{node}", State: "echo node {node} is dead",
+	}}
+	c.mu.down, c.mu.paused = map[int32]bool{}, map[int32]bool{}
+	if !c.Can("kill") || c.Can("pause") || c.Can("stop") {
+		t.Error("it can do what there is no command for, or not what there is")
+	}
+	if err := c.Kill(t.Context(), 7); err != nil || !c.Down(7) || c.State(7) != "node 7 is dead" {
+		t.Errorf("killed: %v, down %v, %s", err, c.Down(7), c.State(7))
+	}
+	if err := c.Start(t.Context(), 7); err != nil || c.Down(7) {
+		t.Errorf("started: %v, down %v", err, c.Down(7))
+	}
+	for _, file := range []string{"killed-7", "started-7"} {
+		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := c.Pause(t.Context(), 7); !errors.Is(err, ErrCannot) || c.Paused(7) {
+		t.Errorf("paused: %v", err)
+	}
+	c.commands.Kill = "echo no such host >&2; exit 3"
+	if err := c.Kill(t.Context(), 7); err == nil || !strings.Contains(err.Error(), "no such host") || c.Down(7) {
+		t.Errorf("a command that failed: %v", err)
+	}
+}
