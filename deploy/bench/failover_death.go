@@ -98,6 +98,10 @@ func (f *failover) death(what injury, leader bool) error {
 	if err := what.hurt(f, victim); err != nil {
 		return err
 	}
+	var served map[int32]time.Duration
+	if what.silent {
+		served = f.probe(topic, broker, led, begun)
+	}
 	if err := p.awaitAfter(begun); err != nil {
 		return err
 	}
@@ -108,10 +112,58 @@ func (f *failover) death(what injury, leader bool) error {
 	}
 	firsts := p.firsts(begun)
 	mine := func(n int32) bool { return slices.Contains(led, n) }
+	if what.silent {
+		row(fmt.Sprintf("its %d partitions are served by others", len(led)), "%s", spreadOf(served, nil))
+	}
 	row(fmt.Sprintf("its %d partitions take records again", len(led)), "%s", spreadOf(firsts, mine))
 	row("pause of the other partitions", "%s", spreadOf(p.pauses(begun, begun.Add(took)), func(n int32) bool { return !mine(n) }))
 	f.steps()
 	return p.finish()
+}
+
+// probe asks the other brokers, again and again, who leads the partitions of one
+// that went silent, and sends each new leader a record. It returns how long after
+// begun each partition took one: what the cluster needs. What a client needs beside
+// that to turn away from a broker that is silent is its own.
+func (f *failover) probe(topic string, silent int32, parts []int32, begun time.Time) map[int32]time.Duration {
+	out := map[int32]time.Duration{}
+	record := kbatch.New(kbatch.Record{Timestamp: begun.UnixMilli(), Value: []byte("probe")}).Bytes()
+	other := f.Broker(int(silent)%nodes + 1)
+	for time.Since(begun) < time.Minute && len(out) < len(parts) && f.ctx.Err() == nil {
+		pause(f.ctx, 20*time.Millisecond)
+		all, err := leadersFrom(f.ctx, other, []string{topic})
+		if err != nil {
+			continue
+		}
+		for leader, lists := range all {
+			if leader == silent || leader < 0 {
+				continue
+			}
+			req := newProduce(lists[0])
+			for _, n := range lists[0].numbers {
+				if _, ok := out[n]; !ok && slices.Contains(parts, n) {
+					tp := kmsg.NewProduceRequestTopicPartition()
+					tp.Partition, tp.Records = n, record
+					req.Topics[0].Partitions = append(req.Topics[0].Partitions, tp)
+				}
+			}
+			if len(req.Topics[0].Partitions) == 0 {
+				continue
+			}
+			resp, err := req.RequestWith(f.ctx, f.Broker(int(leader)))
+			if err != nil {
+				continue
+			}
+			for _, t := range resp.Topics {
+				for _, p := range t.Partitions {
+					if p.ErrorCode == 0 {
+						out[p.Partition] = time.Since(begun)
+					}
+				}
+			}
+		}
+	}
+	return out
 }
 
 // unpacked prints what the victim's successors will find.

@@ -63,7 +63,8 @@ func newNetwork(ctx context.Context) (*network, error) {
 func (n *network) close() {
 	ctx := context.Background()
 	for i := range nodes {
-		_ = ip(ctx, "netns", "del", fmt.Sprint(nsName, i)) // and its pair with it
+		_ = ip(ctx, "link", "del", fmt.Sprint(uplink, i)) // and its other end
+		_ = ip(ctx, "netns", "del", fmt.Sprint(nsName, i))
 	}
 	_ = ip(ctx, "link", "del", bridge)
 }

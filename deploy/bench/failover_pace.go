@@ -47,18 +47,27 @@ type ack struct {
 func producerOptions(bootstrap string, patience time.Duration) []kgo.Opt {
 	return []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(bootstrap, ",")...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
-		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.MaxBufferedRecords(1 << 20), kgo.RecordRetries(1 << 30), kgo.MetadataMinAge(50 * time.Millisecond),
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.MaxBufferedRecords(1 << 20), kgo.RecordRetries(1 << 30), kgo.MetadataMinAge(50 * time.Millisecond), kgo.MetadataMaxAge(maxAge(patience)),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }), kgo.DisableClientMetrics(),
 		kgo.ProduceRequestTimeout(patience / 2), kgo.RequestTimeoutOverhead(patience / 2), kgo.DialTimeout(min(patience, 10*time.Second)), kgo.RetryTimeout(time.Minute), kgo.ProducerBatchCompression(kgo.NoCompression()),
 	}
 }
 
 // Patiences. A client learns of a broker that is dead from its connection; of one
-// that hangs or is cut off only by its own timeouts.
+// that hangs or is cut off only by its own timeouts. Whoever is impatient also asks
+// for metadata as often: franz-go does not ask because a dial timed out.
 const (
 	patient   = 20 * time.Second
 	impatient = 500 * time.Millisecond
 )
+
+// maxAge is how old a client's metadata gets.
+func maxAge(patience time.Duration) time.Duration {
+	if patience == impatient {
+		return impatient
+	}
+	return 5 * time.Minute // franz-go's
+}
 
 // newPace starts records at a rate in each partition; it sends until stop.
 func (f *failover) newPace(topic string, partitions int, rate float64, patience time.Duration) (*pace, error) {

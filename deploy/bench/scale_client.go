@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -52,13 +53,18 @@ type led struct {
 
 // leaders asks for topics, nil being all, and returns who leads what.
 func (s *scale) leaders(topics []string) (map[int32][]led, error) {
+	return leadersFrom(s.ctx, s.Client, topics)
+}
+
+// leadersFrom is leaders, of a client or of one broker.
+func leadersFrom(ctx context.Context, from kmsg.Requestor, topics []string) (map[int32][]led, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	for _, name := range topics {
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = kmsg.StringPtr(name)
 		req.Topics = append(req.Topics, t)
 	}
-	resp, err := req.RequestWith(s.ctx, s.Client)
+	resp, err := req.RequestWith(ctx, from)
 	if err != nil {
 		return nil, fmt.Errorf("ask for metadata: %w", err)
 	}
