@@ -63,6 +63,9 @@ type Rule struct {
 	After error
 	// Corrupt may change the bytes that a read returns.
 	Corrupt func([]byte)
+	// Stale makes List leave out objects that this Bucket has known for less
+	// long. It learns of them by such lists.
+	Stale time.Duration
 }
 
 // Latency is how long calls to a store on a network take: log-normal, most near
@@ -84,10 +87,13 @@ func (l Latency) draw(rng *rand.Rand) time.Duration {
 type Bucket struct {
 	objstore.Bucket
 	late sync.WaitGroup // puts that land late; Close waits for them
-	mu   struct {
+	// follows are those of files; Close waits for their contexts to end.
+	follows sync.WaitGroup
+	mu      struct {
 		sync.Mutex
 		rng   *rand.Rand
 		rules []*active
+		known map[string]time.Time // since when, nil: nobody asked for it yet
 	}
 }
 
@@ -117,6 +123,17 @@ func (b *Bucket) Add(r Rule) (remove func()) {
 		defer b.mu.Unlock()
 		b.mu.rules = slices.DeleteFunc(b.mu.rules, func(x *active) bool { return x == a })
 	}
+}
+
+// hits are how many calls met each rule, in the order in which they were added.
+func (b *Bucket) hits() []int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make([]int, len(b.mu.rules))
+	for i, a := range b.mu.rules {
+		out[i] = a.hit
+	}
+	return out
 }
 
 // Clear ends all rules.
@@ -264,7 +281,32 @@ func (b *Bucket) Head(ctx context.Context, key string) (info objstore.Info, err 
 
 // List implements objstore.Bucket.
 func (b *Bucket) List(ctx context.Context, prefix, startAfter string, fn func(objstore.Info) error) error {
-	return b.call(ctx, List, prefix, func(Rule) error { return b.Bucket.List(ctx, prefix, startAfter, fn) })
+	return b.call(ctx, List, prefix, func(r Rule) error {
+		if r.Stale == 0 {
+			return b.Bucket.List(ctx, prefix, startAfter, fn)
+		}
+		return b.Bucket.List(ctx, prefix, startAfter, func(o objstore.Info) error {
+			if b.knownFor(o.Key) < r.Stale {
+				return nil
+			}
+			return fn(o)
+		})
+	})
+}
+
+// knownFor is how long a key has been known, which begins now if it was not.
+func (b *Bucket) knownFor(key string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	since, ok := b.mu.known[key]
+	if !ok {
+		since = time.Now()
+		if b.mu.known == nil {
+			b.mu.known = make(map[string]time.Time)
+		}
+		b.mu.known[key] = since
+	}
+	return time.Since(since)
 }
 
 // Delete implements objstore.Bucket. A rule's Key is looked for in the first key.
@@ -283,6 +325,7 @@ func (b *Bucket) Settle(ctx context.Context, prefix string) error {
 
 // Close waits for writes that land late and closes the inner Bucket.
 func (b *Bucket) Close() error {
+	b.follows.Wait()
 	b.late.Wait()
 	return b.Bucket.Close()
 }
