@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"time"
 
 	"ponor/commitlog"
@@ -195,6 +196,10 @@ func (s *Set) work(ctx context.Context) {
 	}
 	s.hosting.queue = nil
 	s.hosting.workers--
+	if s.hosting.workers == 0 && s.hosting.opened >= manyOpened {
+		s.hosting.opened = 0
+		s.wg.Go(func() { s.giveBack(ctx) })
+	}
 	if len(s.hosting.doomed) > 0 {
 		poke(s.reap)
 	}
@@ -220,6 +225,7 @@ func (s *Set) open(ctx context.Context, h *hosted) {
 	}
 	s.hosting.mu.Lock()
 	h.part = p
+	s.hosting.opened++
 	if err != nil {
 		s.cfg.Metrics.openErrors.Inc()
 		h.away.fail(err)
@@ -255,6 +261,25 @@ func (s *Set) settings(topic string) func() metadata.TopicSettings {
 		s.hosting.latest = func() metadata.TopicSettings { return s.cfg.Meta.Image().TopicSettings(topic) }
 	}
 	return s.hosting.latest
+}
+
+// Opening very many partitions makes as much garbage as they take themselves, and
+// an idle node would keep it: nothing makes the collector run.
+const (
+	manyOpened = 10_000
+	quietAfter = 10 * time.Second
+)
+
+// giveBack gives memory back to the system once, some time after many partitions
+// were opened, unless more are being opened.
+func (s *Set) giveBack(ctx context.Context) {
+	rest(ctx, quietAfter)
+	s.hosting.mu.Lock()
+	quiet := s.hosting.workers == 0 && !s.hosting.stopped
+	s.hosting.mu.Unlock()
+	if quiet {
+		debug.FreeOSMemory()
+	}
 }
 
 func storageMode(local bool) string {

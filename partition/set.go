@@ -87,6 +87,7 @@ type Set struct {
 		m       map[key]*hosted
 		queue   []*hosted // have work to do, each at most once
 		workers int
+		opened  int    // since memory was last given back
 		failing int    // wanted, but the last attempt failed
 		topic   string // of the last that was opened, for settings
 		latest  func() metadata.TopicSettings

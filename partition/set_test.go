@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -604,5 +606,32 @@ func TestSetFollowsARestlessImage(t *testing.T) {
 		if p.HighWatermark() < acked[n] || acked[n] == 0 || p.Epoch() != part.Epoch || part.Epoch != 50 {
 			t.Errorf("partition %d: high watermark %d, acknowledged %d", n, p.HighWatermark(), acked[n])
 		}
+	}
+}
+
+// A node that has opened very many partitions gives the memory that this took
+// back to the system, once it is quiet; one that opens a few never does.
+func TestMemoryIsGivenBackAfterManyOpened(t *testing.T) {
+	for partitions, want := range map[int]uint32{9_000: 0, 10_000: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, 1)
+			c.create("t", 1, slices.Repeat([]metadata.Incarnation{c.incs[0]}, partitions)...)
+			collections := func() uint32 {
+				var m runtime.MemStats
+				runtime.ReadMemStats(&m)
+				return m.NumForcedGC
+			}
+			before := collections()
+			s, stop := c.run(c.incs[0], partition.SetConfig{Shared: memlog.New(memlog.Config{})})
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if got := len(s.All()); got != partitions {
+				t.Fatalf("%d of %d are open", got, partitions)
+			}
+			if got := collections() - before; got != want {
+				t.Errorf("%d partitions: memory was given back %d times, want %d", partitions, got, want)
+			}
+			stop()
+		})
 	}
 }
