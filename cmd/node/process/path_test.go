@@ -2,9 +2,11 @@ package process_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net"
 	"runtime"
@@ -16,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/cmd/node/process"
+	"ponor/commitlog"
 	"ponor/internal/kbatch"
 	"ponor/sharedlog"
 	"ponor/sharedlog/objstore"
@@ -41,6 +44,7 @@ type path struct {
 	br    *bufio.Reader
 	topic [16]byte
 	size  [4]byte
+	next  func() // changes the frame before it is sent; may be nil
 }
 
 func newPath(t testing.TB) *path {
@@ -87,12 +91,34 @@ func newPath(t testing.TB) *path {
 
 // produceFrame asks for one batch of n records that are about size bytes in all.
 func (p *path) produceFrame(n, size int) []byte {
+	p.next = nil
+	return p.frameOf(kbatch.Sized(time.Now().UnixMilli(), n, size, 1).Bytes())
+}
+
+// idempotentFrame is produceFrame for a producer, whose sequences go on with
+// every time that it is sent.
+func (p *path) idempotentFrame(producer int64, codec kbatch.Codec, n, size int) []byte {
+	const crc, sequence = 17, 53 // positions
+	batch := kbatch.Sized(time.Now().UnixMilli(), n, size, 1).Idempotent(producer, 0, 0).Compressed(codec).Bytes()
+	frame := p.frameOf(batch)
+	b := frame[bytes.Index(frame, batch):][:len(batch)]
+	seq := uint32(0)
+	p.next = func() {
+		binary.BigEndian.PutUint32(b[sequence:], seq)
+		binary.BigEndian.PutUint32(b[crc:], crc32.Checksum(b[crc+4:], commitlog.Castagnoli))
+		seq += uint32(n)
+	}
+	return frame
+}
+
+// frameOf asks for a batch.
+func (p *path) frameOf(batch []byte) []byte {
 	req := kmsg.NewPtrProduceRequest()
 	req.Version, req.Acks, req.TimeoutMillis = 13, -1, 30_000
 	rt := kmsg.NewProduceRequestTopic()
 	rt.TopicID = p.topic
 	rp := kmsg.NewProduceRequestTopicPartition()
-	rp.Records = kbatch.Sized(time.Now().UnixMilli(), n, size, 1).Bytes()
+	rp.Records = batch
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
 	return kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)
@@ -100,6 +126,7 @@ func (p *path) produceFrame(n, size int) []byte {
 
 // fetchFrame asks for up to size bytes from an offset on.
 func (p *path) fetchFrame(from int64, size int32) []byte {
+	p.next = nil
 	req := kmsg.NewPtrFetchRequest()
 	req.Version, req.MaxWaitMillis, req.MinBytes, req.MaxBytes, req.SessionEpoch = 13, 0, 1, size, -1
 	rt := kmsg.NewFetchRequestTopic()
@@ -115,6 +142,9 @@ func (p *path) fetchFrame(from int64, size int32) []byte {
 func (p *path) send(frame []byte, n, window int) (bytes int) {
 	for sent, answered := 0, 0; answered < n; answered++ {
 		for ; sent < min(n, answered+window); sent++ {
+			if p.next != nil {
+				p.next()
+			}
 			if _, err := p.nc.Write(frame); err != nil {
 				p.t.Fatal(err)
 			}
@@ -129,6 +159,31 @@ func (p *path) send(frame []byte, n, window int) (bytes int) {
 		bytes += k
 	}
 	return bytes
+}
+
+// accepted sends a Produce request and wants no error.
+func (p *path) accepted(frame []byte) {
+	if p.next != nil {
+		p.next()
+	}
+	if _, err := p.nc.Write(frame); err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := io.ReadFull(p.br, p.size[:]); err != nil {
+		p.t.Fatal(err)
+	}
+	answer := make([]byte, binary.BigEndian.Uint32(p.size[:]))
+	if _, err := io.ReadFull(p.br, answer); err != nil {
+		p.t.Fatal(err)
+	}
+	resp := kmsg.NewPtrProduceResponse()
+	resp.Version = 13
+	if err := resp.ReadFrom(answer[5:]); err != nil { // after the correlation id and no tags
+		p.t.Fatal(err)
+	}
+	if code := resp.Topics[0].Partitions[0].ErrorCode; code != 0 {
+		p.t.Fatalf("a Produce request was answered with error %d", code)
+	}
 }
 
 // allocations is how many objects the process allocates per request.
@@ -159,6 +214,27 @@ func TestRequestsAllocateNothingPerRecord(t *testing.T) {
 	}
 	if one > 60 {
 		t.Errorf("a Fetch request makes %.1f allocations", one)
+	}
+}
+
+// Nor does it for idempotent producers, whatever compresses their records.
+func TestIdempotentAndCompressedRequestsAllocateNothingPerRecord(t *testing.T) {
+	const many, size = 1000, 24 << 10
+	p := newPath(t)
+	for i, codec := range kbatch.Codecs() {
+		allocations := func(producer, n int) float64 {
+			frame := p.idempotentFrame(int64(producer), codec, n, size)
+			got := p.allocations(frame, 500)
+			p.accepted(frame) // so were all before
+			return got
+		}
+		one, all := allocations(2*i, 1), allocations(2*i+1, many)
+		if all-one > many/10 {
+			t.Errorf("%s: a Produce request of one record makes %.1f allocations, one of %d makes %.1f", codec, one, many, all)
+		}
+		if one > 60 {
+			t.Errorf("%s: a Produce request makes %.1f allocations", codec, one)
+		}
 	}
 }
 
