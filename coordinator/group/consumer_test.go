@@ -497,7 +497,9 @@ func TestSettingsAreFollowed(t *testing.T) {
 		{"all groups", func(c *group.ConsumerConfig) { c.HeartbeatInterval, c.SessionTimeout = 7*time.Second, 20*time.Second }, 0, 7 * time.Second, 20 * time.Second},
 		{"this group", func(*group.ConsumerConfig) {}, 13 * time.Second, 13 * time.Second, 52 * time.Second},
 		{"this group, too long", func(*group.ConsumerConfig) {}, time.Hour, 15 * time.Second, time.Minute},
-		{"this group, and bounds that came later", func(c *group.ConsumerConfig) { c.MinHeartbeatInterval, c.MinSessionTimeout = 14*time.Second, 55*time.Second }, time.Second, 14 * time.Second, 55 * time.Second},
+		{"this group, and bounds that came later", func(c *group.ConsumerConfig) {
+			c.MinHeartbeatInterval, c.MinSessionTimeout = 14*time.Second, 55*time.Second
+		}, time.Second, 14 * time.Second, 55 * time.Second},
 	} {
 		of["g"] = step.own
 		change(step.edit)
