@@ -157,7 +157,7 @@ var fatal = regexp.MustCompile(`(?m)^(panic: |fatal error: |WARNING: DATA RACE).
 
 // crashes looks for nodes that ended though nobody told them to.
 func (r *run) crashes() check.Result {
-	res := check.Result{ID: "V8", Name: "node-crash", Verdict: check.Valid, Checked: int64(len(r.own.Nodes()))}
+	res := check.Result{ID: "V7", Name: "node-crash", Verdict: check.Valid, Checked: int64(len(r.own.Nodes()))}
 	exited := r.own.Exited()
 	for _, n := range r.own.Nodes() {
 		b, err := os.ReadFile(r.own.Log(n))
