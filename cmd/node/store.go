@@ -79,7 +79,7 @@ func openBucket(ctx context.Context, raw, owner string) (objstore.Bucket, error)
 	}
 	switch u.Scheme {
 	case "mem":
-		return slowed(u, mem.New())
+		return worsened(u, mem.New())
 	case "dir":
 		if u.Host != "" || u.Path == "" {
 			return nil, usagef("store %q: write dir:///path, with three slashes: %q would be taken for a host", raw, u.Host)
@@ -91,7 +91,7 @@ func openBucket(ctx context.Context, raw, owner string) (objstore.Bucket, error)
 		if err != nil {
 			return nil, fmt.Errorf("open store %s: %w", raw, err)
 		}
-		return slowed(u, b)
+		return worsened(u, b)
 	case "s3":
 		if _, err := s3.Parse(raw); err != nil {
 			return nil, usagef("%w", err)
