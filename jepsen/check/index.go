@@ -140,6 +140,11 @@ func (r *run) survey() (keys int, err error) {
 			err = fmt.Errorf("op %d names key %d", o.Index, k)
 		}
 	}
+	for _, k := range slices.Concat(r.Header.Compacted, r.Header.Retained) {
+		if k < 0 || int(k) >= len(r.Header.Keys) {
+			return 0, fmt.Errorf("the header names key %d", k)
+		}
+	}
 	for i := range r.Ops {
 		o := &r.Ops[i]
 		if o.Completed < o.Invoked {

@@ -184,7 +184,7 @@ func (h *lineage) batch(b *Batch) {
 			return Anomaly{Text: fmt.Sprintf("batch at offset %d of %s: ", b.Base, h.name(h.key)) + fmt.Sprintf(format, args...), Key: h.key}
 		})
 	}
-	losing := int(h.key) < len(h.logs) && h.logs[h.key].compacted
+	losing := h.key >= 0 && int(h.key) < len(h.logs) && h.logs[h.key].compacted
 	if b.Epoch < h.epoch {
 		tell("its leader epoch is %d, that of the one before it %d", b.Epoch, h.epoch)
 	}
@@ -325,35 +325,33 @@ func (r *run) recovery() {
 // fewest operations that tell whether a process can do anything.
 const fewest = 5
 
-// progress is V2: a process that keeps trying succeeds, once there are no faults.
+// progress is V2: a process that keeps trying succeeds, once there are no faults,
+// for as long as a cluster may take to recover.
 func (r *run) progress() {
 	f := r.check("V2", "progress")
 	type tally struct {
-		tried, ok int
-		last      int64
+		tried, ok         int
+		last, since, upTo int64
 	}
 	type doing struct {
 		process int32
 		f       history.Func
 	}
-	from := r.health.healed
-	if from > 0 {
-		from += int64(RecoveryBound)
-	}
+	healed := r.health.healed
 	tallies := map[doing]*tally{}
 	for i := range r.Ops {
 		o := &r.Ops[i]
-		if o.Invoked < from || o.F != history.Send && o.F != history.Poll {
+		if o.Invoked < healed || o.F != history.Send && o.F != history.Poll {
 			continue
 		}
 		d := doing{o.Process, o.F}
 		t := tallies[d]
 		if t == nil {
-			t = &tally{}
+			t = &tally{since: o.Invoked}
 			tallies[d] = t
 		}
 		t.tried++
-		t.last = o.Index
+		t.last, t.upTo = o.Index, o.Completed
 		if o.Type == history.OK {
 			t.ok++
 		}
@@ -368,7 +366,7 @@ func (r *run) progress() {
 	for _, d := range keys {
 		t := tallies[d]
 		f.Checked++
-		if t.tried >= fewest && t.ok == 0 {
+		if t.tried >= fewest && t.ok == 0 && (healed == 0 || t.upTo-t.since > int64(RecoveryBound)) {
 			f.add(int64(t.tried), func() Anomaly {
 				return Anomaly{
 					Text: fmt.Sprintf("process %d tried to %s %d times without a fault, and never could", d.process, d.f, t.tried),
