@@ -378,8 +378,11 @@ func (w *witness) live(newClient func(name string) client) {
 	if groups != 0 {
 		w.t.Errorf("%d groups are left after their time", groups)
 	}
-	// The dead have their say: nothing of it counts.
+	// The dead have their say, and nothing of it counts.
 	for _, s := range w.old {
+		if _, err := tell(w.death, s, func(m *group.Machine, _ time.Time) (int, []coordinator.Record) { return len(m.ListGroups(nil, nil)), nil }); err == nil {
+			w.t.Error("a coordinator that lost its log answered (ans-2)")
+		}
 		req := kmsg.NewPtrOffsetCommitRequest()
 		req.Version, req.Group, req.Generation = 9, grp, -1
 		req.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: "t", Partitions: []kmsg.OffsetCommitRequestTopicPartition{{Offset: 99}}}}
