@@ -10,7 +10,9 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"ponor/internal/kbatch"
 	"ponor/sharedlog"
 	"ponor/sharedlog/objstore"
+	"ponor/sharedlog/objstore/dir"
 	"ponor/sharedlog/objstore/mem"
 )
 
@@ -47,7 +50,10 @@ type path struct {
 	next  func() // changes the frame before it is sent; may be nil
 }
 
-func newPath(t testing.TB) *path {
+func newPath(t testing.TB) *path { return newPathTo(t, forgetful{mem.New()}) }
+
+// newPathTo is a path to a store.
+func newPathTo(t testing.TB, bucket objstore.Bucket) *path {
 	clients, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +63,7 @@ func newPath(t testing.TB) *path {
 		t.Fatal(err)
 	}
 	n, err := process.New(process.Config{
-		NodeID: 1, Bucket: forgetful{mem.New()}, Clients: clients, Quorum: quorum, AutoCreateTopics: true, DefaultPartitions: 1,
+		NodeID: 1, Bucket: bucket, Clients: clients, Quorum: quorum, AutoCreateTopics: true, DefaultPartitions: 1,
 		TuneLogs: func(c *sharedlog.Config) { // nothing is packed meanwhile
 			c.PackBytes, c.MaxUnpacked, c.MaxSlots, c.PackAge = 1<<50, 1<<50, 1<<40, time.Hour
 		},
@@ -268,6 +274,52 @@ func BenchmarkFetch(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			p.send(frame, b.N, 4)
+		})
+	}
+}
+
+// timed notes how long the newest slot took the store.
+type timed struct {
+	objstore.Bucket
+	took atomic.Int64
+}
+
+func (b *timed) PutNew(ctx context.Context, key string, body objstore.Body) error {
+	begun := time.Now()
+	err := b.Bucket.PutNew(ctx, key, body)
+	if strings.Contains(key, "/wal/") {
+		b.took.Store(int64(time.Since(begun)))
+	}
+	return err
+}
+
+// BenchmarkAcknowledge is one record in flight to a directory, one after the
+// other and at 200 a second, where every thread sleeps in between: the time from
+// the request's last byte written until the answer is read, that of the slot's
+// put in it, and the difference, each at the median.
+func BenchmarkAcknowledge(b *testing.B) {
+	for name, pause := range map[string]time.Duration{"busy": 0, "200/s": 5 * time.Millisecond} {
+		b.Run(name, func(b *testing.B) {
+			d, err := dir.New(b.TempDir(), dir.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			store := &timed{Bucket: d}
+			p := newPathTo(b, store)
+			frame := p.produceFrame(1, 100)
+			p.send(frame, 20, 1)
+			var all, puts, rest []time.Duration
+			for b.Loop() {
+				time.Sleep(pause)
+				begun := time.Now()
+				p.send(frame, 1, 1)
+				took, put := time.Since(begun), time.Duration(store.took.Load())
+				all, puts, rest = append(all, took), append(puts, put), append(rest, took-put)
+			}
+			for name, list := range map[string][]time.Duration{"p50-ack-us": all, "p50-put-us": puts, "p50-rest-us": rest} {
+				slices.Sort(list)
+				b.ReportMetric(float64(list[len(list)/2].Microseconds()), name)
+			}
 		})
 	}
 }
