@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -100,6 +101,7 @@ func votersText(info controller.QuorumInfo) string {
 			ids = append(ids, m.ID)
 		}
 	}
+	slices.Sort(ids)
 	text := fmt.Sprintf("voters are %v", ids)
 	if n := len(ids); n%2 == 0 {
 		text += fmt.Sprintf("; with %d the quorum survives no more losses than with %d, add or remove one", n, n-1)
