@@ -78,7 +78,7 @@ func All(h *history.History, w *White) Summary {
 	}
 	if len(h.Ops) > 1<<20 {
 		// Most of the heap is the history, and none of that is garbage.
-		defer debug.SetGCPercent(debug.SetGCPercent(20))
+		defer debug.SetGCPercent(debug.SetGCPercent(10))
 	}
 	r, err := newRun(h, w)
 	if err != nil {

@@ -133,7 +133,7 @@ const maxKeys = 1 << 20
 // survey counts keys and values.
 func (r *run) survey() (keys int, err error) {
 	most := history.Key(len(r.Header.Keys) - 1)
-	lo, hi, n := history.Value(math.MaxInt64), history.Value(math.MinInt64), 0
+	lo, hi, n, batches := history.Value(math.MaxInt64), history.Value(math.MinInt64), 0, 0
 	bad := func(o *history.Op, k history.Key) {
 		most = max(most, k)
 		if k < 0 || k >= maxKeys {
@@ -153,8 +153,11 @@ func (r *run) survey() (keys int, err error) {
 		for _, k := range o.Keys {
 			bad(o, k)
 		}
-		for _, s := range o.Sends {
+		for j, s := range o.Sends {
 			bad(o, s.Key)
+			if j == 0 || s.Key != o.Sends[j-1].Key {
+				batches++ // not fewer than there are
+			}
 			lo, hi, n = min(lo, s.Value), max(hi, s.Value), n+1
 		}
 		for j := range o.Polls {
@@ -172,7 +175,7 @@ func (r *run) survey() (keys int, err error) {
 	if n == 0 {
 		lo, hi = 0, 0
 	}
-	r.vals = make([]val, 0, n)
+	r.vals, r.sent, r.batches = make([]val, 0, n), make([]int32, 0, n), make([]batch, 0, batches)
 	r.ids.init(lo, hi, n)
 	return int(most) + 1, err
 }
@@ -214,7 +217,6 @@ func (r *run) mark() {
 
 // acked numbers the values that were sent, and enters the offsets that were told.
 func (r *run) acked() error {
-	r.sent = make([]int32, 0, cap(r.vals))
 	for i := range r.Ops {
 		o := &r.Ops[i]
 		begin := len(r.sent)

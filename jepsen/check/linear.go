@@ -1,9 +1,9 @@
 package check
 
 import (
+	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/anishathalye/porcupine"
 
@@ -17,8 +17,10 @@ const (
 	// maxMaybe bounds those of them of which it is not known whether they
 	// happened: each doubles the work.
 	maxMaybe = 12
-	// linearTime bounds one check.
-	linearTime = 20 * time.Second
+	// searchSteps bounds one search, and searchBytes what it may remember: with each
+	// step, which operations have their place.
+	searchSteps = 2 << 20
+	searchBytes = 1 << 30
 )
 
 // logOp is an operation on a partition's log, whose state is where it ends.
@@ -61,7 +63,6 @@ func (r *run) linear() {
 	for i := range r.Ops {
 		r.looked(&r.Ops[i], byKey, why)
 	}
-	budget := budget{until: time.Now().Add(linearTime)}
 	for k := range byKey {
 		l := &r.logs[k]
 		ops := byKey[k]
@@ -77,7 +78,7 @@ func (r *run) linear() {
 			f.unknown("%s: %s", r.name(history.Key(k)), why[k])
 			continue
 		}
-		switch budget.judge(logModel, ops) {
+		switch judge(logModel, ops) {
 		case porcupine.Ok:
 			f.Checked += int64(len(ops))
 		case porcupine.Illegal:
@@ -89,7 +90,7 @@ func (r *run) linear() {
 				}
 			})
 		default:
-			f.unknown("%s: no answer within %v", r.name(history.Key(k)), linearTime)
+			f.unknown("%s: no order found and none excluded", r.name(history.Key(k)))
 		}
 	}
 	f.Note = shortNote(f.Note)
@@ -250,14 +251,23 @@ var registerModel = porcupine.Model{
 	},
 }
 
-// budget shares a time among searches.
-type budget struct{ until time.Time }
-
-// judge asks Porcupine. What cannot be ordered for lack of time is unknown.
-func (b *budget) judge(m porcupine.Model, ops []porcupine.Operation) porcupine.CheckResult {
-	left := time.Until(b.until)
-	if left <= 0 {
+// judge asks Porcupine. It is unknown when the search takes too many steps: they
+// are counted, so that a history is judged the same on every machine.
+func judge(m porcupine.Model, ops []porcupine.Operation) porcupine.CheckResult {
+	left := min(searchSteps, searchBytes/(len(ops)/8+128))
+	step := m.StepContext
+	if step == nil {
+		step = func(_ context.Context, state, input, output any) (bool, any) { return m.Step(state, input, output) }
+	}
+	m.StepContext = func(ctx context.Context, state, input, output any) (bool, any) {
+		if left--; left < 0 {
+			return false, state
+		}
+		return step(ctx, state, input, output)
+	}
+	res := porcupine.CheckOperationsTimeout(m, ops, 0)
+	if left < 0 && res != porcupine.Ok {
 		return porcupine.Unknown
 	}
-	return porcupine.CheckOperationsTimeout(m, ops, left)
+	return res
 }
