@@ -80,6 +80,9 @@ func (a metadataAsk) topics(ctx context.Context, img *metadata.Image, req *kmsg.
 	out := make([]kmsg.MetadataResponseTopic, 0, len(req.Topics))
 	for _, rt := range req.Topics {
 		k := key{id: rt.TopicID}
+		if rt.TopicID != (metadata.TopicID{}) && req.Version >= 12 {
+			rt.Topic = nil
+		}
 		if rt.Topic != nil {
 			k.name = *rt.Topic
 		}
@@ -100,15 +103,14 @@ func (a metadataAsk) topics(ctx context.Context, img *metadata.Image, req *kmsg.
 	return img, out
 }
 
-// askedTopic finds the topic that one entry names. By id from v12 on; an older
-// version that carries an id has misunderstood something.
+// askedTopic finds the topic that one entry names. By id from v12 on, whatever name
+// is with it, as the Java consumer sends an empty one; an older version that carries
+// an id has misunderstood something.
 func askedTopic(img *metadata.Image, version int16, rt kmsg.MetadataRequestTopic) (metadata.Topic, error) {
 	byID := rt.TopicID != [16]byte{}
 	switch {
 	case byID && version < 12:
 		return metadata.Topic{}, fail(kerr.InvalidRequest, "topic ids need version 12")
-	case byID && rt.Topic != nil:
-		return metadata.Topic{}, fail(kerr.InvalidRequest, "topic id and name cannot both be given")
 	case byID:
 		return topicWithID(img, rt.TopicID)
 	case rt.Topic == nil:
@@ -128,7 +130,7 @@ func (a metadataAsk) autoCreate(ctx context.Context, img *metadata.Image, req *k
 	var specs []controller.TopicSpec
 	for _, rt := range req.Topics {
 		// Internal topics are made by their coordinators, with the right configs.
-		if rt.Topic == nil || checkTopicName(*rt.Topic) != nil || controller.IsInternal(*rt.Topic) {
+		if rt.Topic == nil || rt.TopicID != [16]byte{} || checkTopicName(*rt.Topic) != nil || controller.IsInternal(*rt.Topic) {
 			continue
 		}
 		if _, ok := img.Topic(*rt.Topic); ok || slices.ContainsFunc(specs, func(s controller.TopicSpec) bool { return s.Name == *rt.Topic }) {

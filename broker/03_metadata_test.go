@@ -97,7 +97,9 @@ func TestMetadataErrors(t *testing.T) {
 		{"invalid name", 12, topicID(metadata.TopicID{}, kmsg.StringPtr("a b")), kerr.InvalidTopicException},
 		{"unknown id", 12, topicID(metadata.TopicID{7}, nil), kerr.UnknownTopicID},
 		{"id before version 12", 10, topicID(id, kmsg.StringPtr("t")), kerr.InvalidRequest},
-		{"id and name", 12, topicID(id, kmsg.StringPtr("t")), kerr.InvalidRequest},
+		{"id and name", 12, topicID(id, kmsg.StringPtr("other")), nil},
+		{"id and empty name", 13, topicID(id, kmsg.StringPtr("")), nil}, // as the Java consumer asks
+		{"unknown id and empty name", 13, topicID(metadata.TopicID{7}, kmsg.StringPtr("")), kerr.UnknownTopicID},
 		{"neither", 12, topicID(metadata.TopicID{}, nil), kerr.InvalidRequest},
 	} {
 		req := metadataRequest()
