@@ -45,7 +45,9 @@ type classicGroup struct {
 	leader    string // member id, "" for none
 
 	members []*member // in the order in which they came
-	byID    map[string]*member
+	// byID is nil for a few members, which are found without: a map of one has room for
+	// eight.
+	byID map[string]*member
 	// instances are the member ids of static members.
 	instances map[string]string
 	// awaiting counts the members that wait in JoinGroup.
@@ -55,8 +57,8 @@ type classicGroup struct {
 	pending map[string]time.Time
 	// unsynced are the members that have not asked for their assignment.
 	unsynced map[string]struct{}
-	// topics are what the members subscribe to, if topicsKnown.
-	topics      map[string]struct{}
+	// topics are what the members subscribe to, sorted, if topicsKnown.
+	topics      []string
 	topicsKnown bool
 
 	// joinBy ends the wait in statePreparing, syncBy that for unsynced members.
@@ -95,7 +97,7 @@ func (c *classicGroup) enter(now time.Time, s state) {
 // add takes a new member in, which waits for the next generation.
 func (c *classicGroup) add(m *member, protocolType string, reply func(*kmsg.JoinGroupResponse)) {
 	if len(c.members) == 0 {
-		c.protoType = protocolType
+		c.protoType = intern(protocolType)
 	}
 	if c.leader == "" {
 		c.leader = m.id
@@ -115,12 +117,30 @@ func (c *classicGroup) forgetPending(id string) {
 
 // insert puts a member into the lists.
 func (c *classicGroup) insert(m *member) {
-	if c.byID == nil {
-		c.byID = make(map[string]*member)
-	}
 	c.members = append(c.members, m)
-	c.byID[m.id] = m
+	switch {
+	case c.byID != nil:
+		c.byID[m.id] = m
+	case len(c.members) > 8:
+		c.byID = make(map[string]*member)
+		for _, m := range c.members {
+			c.byID[m.id] = m
+		}
+	}
 	c.keepInstance(m)
+}
+
+// member is the one with an id, nil if there is none.
+func (c *classicGroup) member(id string) *member {
+	if c.byID != nil {
+		return c.byID[id]
+	}
+	for _, m := range c.members {
+		if m.id == id {
+			return m
+		}
+	}
+	return nil
 }
 
 func (c *classicGroup) keepInstance(m *member) {
@@ -165,7 +185,9 @@ func (c *classicGroup) replace(old *member, id string, caller Caller) {
 		c.leader = id
 	}
 	old.id, old.client = id, caller
-	c.byID[id] = old
+	if c.byID != nil {
+		c.byID[id] = old
+	}
 	c.keepInstance(old)
 }
 
@@ -180,7 +202,7 @@ func (c *classicGroup) check(id string, instance *string) *kerr.Error {
 			return kerr.FencedInstanceID
 		}
 	}
-	if c.byID[id] == nil {
+	if c.member(id) == nil {
 		return kerr.UnknownMemberID
 	}
 	return nil
@@ -249,17 +271,19 @@ func (c *classicGroup) subscribe() {
 	if c.protoType != consumerProtocol || c.protocol == nil {
 		return
 	}
-	topics := make(map[string]struct{})
+	var topics []string
 	for _, m := range c.members {
 		var s kmsg.ConsumerMemberMetadata
 		if err := s.ReadFrom(m.metadata(*c.protocol)); err != nil {
 			return
 		}
 		for _, t := range s.Topics {
-			topics[t] = struct{}{}
+			if i, found := slices.BinarySearch(topics, t); !found {
+				topics = slices.Insert(topics, i, intern(t))
+			}
 		}
 	}
-	c.topics, c.topicsKnown = topics, true
+	c.topics, c.topicsKnown = slices.Clip(topics), true
 }
 
 // consumerProtocol is the protocol type of consumers.
@@ -270,7 +294,7 @@ func (c *classicGroup) subscribed(topic string) bool {
 	if len(c.members) == 0 || c.protoType != consumerProtocol {
 		return false
 	}
-	_, ok := c.topics[topic]
+	_, ok := slices.BinarySearch(c.topics, topic)
 	return ok || !c.topicsKnown
 }
 
@@ -309,7 +333,7 @@ func (c *classicGroup) checkCommit(now time.Time, who identity) *kerr.Error {
 	if !who.transactional && (unassigned || c.written == nil) {
 		return rebalanceInProgress
 	}
-	if m := c.byID[who.member]; m != nil {
+	if m := c.member(who.member); m != nil {
 		c.alive(now, m)
 	}
 	return nil
@@ -378,7 +402,7 @@ func (c *classicGroup) delay(d time.Duration) {
 // tick ends what is due.
 func (c *classicGroup) tick(now time.Time) {
 	for _, m := range slices.Clone(c.members) {
-		if m.deadline.IsZero() || m.deadline.After(now) || c.byID[m.id] != m {
+		if m.deadline.IsZero() || m.deadline.After(now) || c.member(m.id) != m {
 			continue
 		}
 		m.deadline = time.Time{}

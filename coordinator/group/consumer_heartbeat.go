@@ -371,7 +371,7 @@ func (m *consumerMember) heard(h *heartbeat) subscription {
 	if req.ServerAssignor != nil {
 		s.assignor = *req.ServerAssignor
 	}
-	s.client = h.caller
+	s.client = h.caller.kept()
 	return s
 }
 

@@ -380,7 +380,9 @@ func (w *witness) live(newClient func(name string) client) {
 	}
 	// The dead have their say, and nothing of it counts.
 	for _, s := range w.old {
-		if _, err := tell(w.death, s, func(m *group.Machine, _ time.Time) (int, []coordinator.Record) { return len(m.ListGroups(nil, nil)), nil }); err == nil {
+		if _, err := tell(w.death, s, func(m *group.Machine, _ time.Time) (int, []coordinator.Record) {
+			return len(m.ListGroups(nil, nil)), nil
+		}); err == nil {
 			w.t.Error("a coordinator that lost its log answered (ans-2)")
 		}
 		req := kmsg.NewPtrOffsetCommitRequest()

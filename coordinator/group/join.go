@@ -77,7 +77,7 @@ func (c *classicGroup) join(now time.Time, j join) {
 	id := j.req.MemberID
 	switch {
 	case !c.hasRoom(id):
-		if m := c.byID[id]; m != nil {
+		if m := c.member(id); m != nil {
 			c.remove(m, kerr.GroupMaxSizeReached)
 		}
 		c.forgetPending(id)
@@ -95,7 +95,7 @@ func (c *classicGroup) join(now time.Time, j join) {
 // hasRoom is KIP-389. While members join, those that wait are counted, so that the
 // last to come are turned away when a loaded group is larger than the limit.
 func (c *classicGroup) hasRoom(id string) bool {
-	m := c.byID[id]
+	m := c.member(id)
 	switch c.st {
 	case stateEmpty:
 		return true
@@ -119,7 +119,7 @@ func (m *Machine) memberID(name string) string {
 func (c *classicGroup) joinNew(now time.Time, j join) {
 	if instance := j.req.InstanceID; instance != nil {
 		id := c.m.memberID(*instance)
-		if old := c.byID[c.instances[*instance]]; old != nil {
+		if old := c.member(c.instances[*instance]); old != nil {
 			c.joinReplacing(now, j, old, id)
 			return
 		}
@@ -144,7 +144,7 @@ func (c *classicGroup) joinNew(now time.Time, j join) {
 // joinAs makes a member with that id.
 func (c *classicGroup) joinAs(now time.Time, j join, id string) {
 	m := &member{
-		id: id, instance: j.req.InstanceID, client: j.caller, isNew: true,
+		id: id, instance: j.req.InstanceID, client: j.caller.kept(), isNew: true,
 		rebalanceTimeout: j.rebalanceTimeout(), sessionTimeout: millis(j.req.SessionTimeoutMillis),
 		protocols: keepProtocols(j.req.Protocols),
 	}
@@ -175,7 +175,7 @@ func (c *classicGroup) joinAgain(now time.Time, j join) {
 		j.fail(id, err)
 		return
 	}
-	m := c.byID[id]
+	m := c.member(id)
 	unchanged := m.matches(j.req.Protocols)
 	switch {
 	case c.st == stateCompleting && unchanged:

@@ -36,7 +36,7 @@ func (c *classicGroup) heartbeat(now time.Time, req *kmsg.HeartbeatRequest) *ker
 	if req.Generation != c.generation {
 		return kerr.IllegalGeneration
 	}
-	c.alive(now, c.byID[req.MemberID])
+	c.alive(now, c.member(req.MemberID))
 	if c.st == statePreparing {
 		return rebalanceInProgress
 	}
@@ -103,8 +103,8 @@ func (c *classicGroup) leave(l kmsg.LeaveGroupRequestMember) (member bool, err *
 	if err := c.check(id, l.InstanceID); err != nil {
 		return false, err
 	}
-	c.g.history.note(c.byID[id].change(MemberLeft))
-	c.remove(c.byID[id], kerr.UnknownMemberID)
+	c.g.history.note(c.member(id).change(MemberLeft))
+	c.remove(c.member(id), kerr.UnknownMemberID)
 	return true, nil
 }
 

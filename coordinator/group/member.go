@@ -3,6 +3,7 @@ package group
 import (
 	"slices"
 	"time"
+	"unique"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -70,10 +71,21 @@ func (m *member) vote(candidates []string) string {
 func keepProtocols(protocols []kmsg.JoinGroupRequestProtocol) []kmsg.JoinGroupRequestProtocol {
 	kept := make([]kmsg.JoinGroupRequestProtocol, len(protocols))
 	for i, p := range protocols {
-		kept[i].Name, kept[i].Metadata = p.Name, slices.Clone(p.Metadata)
+		kept[i].Name = intern(p.Name)
+		if i > 0 && string(p.Metadata) == string(kept[i-1].Metadata) { // most clients say the same for all
+			kept[i].Metadata = kept[i-1].Metadata
+			continue
+		}
+		kept[i].Metadata = slices.Clone(p.Metadata)
 	}
 	return kept
 }
+
+// intern has the names that many groups have in common once in memory.
+func intern(s string) string { return unique.Make(s).Value() }
+
+// kept is the caller as it is kept for long.
+func (c Caller) kept() Caller { return Caller{ClientID: intern(c.ClientID), Host: intern(c.Host)} }
 
 // finishJoin answers the member's JoinGroup, if it waits in one.
 func (c *classicGroup) finishJoin(m *member, resp *kmsg.JoinGroupResponse) {

@@ -34,7 +34,7 @@ func (g *Group) setOffset(topic string, partition int32, o offset) {
 	t := g.offsets[topic]
 	if t == nil {
 		t = make(topicOffsets, 1)
-		g.offsets[topic] = t
+		g.offsets[intern(topic)] = t
 	}
 	t[partition] = &o
 }

@@ -133,7 +133,7 @@ func (c *classicGroup) removeAbsent() {
 
 // electLeader makes sure that the leader is one that joined; false if none did.
 func (c *classicGroup) electLeader() bool {
-	if l := c.byID[c.leader]; l != nil && l.joining != nil {
+	if l := c.member(c.leader); l != nil && l.joining != nil {
 		return true
 	}
 	for _, m := range c.members {

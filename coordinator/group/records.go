@@ -1,6 +1,7 @@
 package group
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -63,7 +64,7 @@ func (c *classicGroup) writeMembers() bool {
 			Subscription:           m.metadata(*c.protocol), Assignment: m.assignment,
 		})
 	}
-	r := coordinator.Record{Key: groupKey(c.g.id), Value: v.AppendTo(nil)}
+	r := coordinator.Record{Key: groupKey(c.g.id), Value: bytes.Clone(v.AppendTo(nil))} // it is kept, and grew
 	if len(r.Key)+len(r.Value) > c.m.cfg().MaxRecordBytes {
 		return false
 	}
@@ -149,7 +150,7 @@ func (m *Machine) replayGroup(r coordinator.Record) error {
 // load takes the membership from a record: members that have an assignment are a
 // stable group.
 func (c *classicGroup) load(v kmsg.GroupMetadataValue) {
-	c.generation, c.protoType, c.protocol, c.since = v.Generation, v.ProtocolType, v.Protocol, v.CurrentStateTimestamp
+	c.generation, c.protoType, c.protocol, c.since = v.Generation, intern(v.ProtocolType), v.Protocol, v.CurrentStateTimestamp
 	if v.Version < 2 {
 		c.since = -1
 	}
@@ -158,7 +159,7 @@ func (c *classicGroup) load(v kmsg.GroupMetadataValue) {
 	}
 	for _, vm := range v.Members {
 		m := &member{
-			id: vm.MemberID, instance: vm.InstanceID, client: Caller{vm.ClientID, vm.ClientHost},
+			id: vm.MemberID, instance: vm.InstanceID, client: Caller{vm.ClientID, vm.ClientHost}.kept(),
 			sessionTimeout: millis(vm.SessionTimeoutMillis), rebalanceTimeout: millis(vm.RebalanceTimeoutMillis),
 			assignment: vm.Assignment,
 		}
@@ -166,7 +167,7 @@ func (c *classicGroup) load(v kmsg.GroupMetadataValue) {
 			m.rebalanceTimeout = m.sessionTimeout
 		}
 		if c.protocol != nil {
-			m.protocols = []kmsg.JoinGroupRequestProtocol{{Name: *c.protocol, Metadata: vm.Subscription}}
+			m.protocols = []kmsg.JoinGroupRequestProtocol{{Name: intern(*c.protocol), Metadata: vm.Subscription}}
 		}
 		c.insert(m)
 	}

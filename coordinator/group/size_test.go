@@ -1,6 +1,7 @@
 package group_test
 
 import (
+	"bytes"
 	"fmt"
 	"runtime"
 	"testing"
@@ -40,6 +41,48 @@ func TestTheMemoryOfIdleGroups(t *testing.T) {
 	}
 	t.Run("lived in", func(t *testing.T) { weigh(t, n, func() *group.Machine { m := source.m; source.m = nil; return m }) })
 	t.Run("loaded", func(t *testing.T) { weigh(t, n, source.replay) })
+}
+
+// And 10,000 groups with a live member each, which reads three partitions, as clients
+// are: it can do two protocols, and its id ends in a UUID.
+func TestTheMemoryOfLiveGroups(t *testing.T) {
+	const n = 10_000
+	source := newRig(t, func(c *group.Config) { c.InitialRebalanceDelay, c.NewID = -1, nil })
+	source.loose = true
+	assignment := kmsg.NewConsumerMemberAssignment()
+	assignment.Topics = []kmsg.ConsumerMemberAssignmentTopic{{Topic: "t", Partitions: []int32{0, 1, 2}}}
+	for i := range n {
+		name := fmt.Sprint("group-", i)
+		j := source.join("", protocols("range", "cooperative-sticky"), func(q *kmsg.JoinGroupRequest) { q.Group, q.Version = name, 3 })
+		source.pass(0)
+		id := j.ok().MemberID
+		source.syncWith(id, 1, func(q *kmsg.SyncGroupRequest) {
+			q.Group = name
+			q.GroupAssignment = []kmsg.SyncGroupRequestGroupAssignment{{MemberID: id, MemberAssignment: assignment.AppendTo(nil)}}
+		})
+		source.commit(1, nil, by(id, 1), func(q *kmsg.OffsetCommitRequest) {
+			q.Group = name
+			for p := range int32(2) {
+				rp := q.Topics[0].Partitions[0]
+				rp.Partition = p + 1
+				q.Topics[0].Partitions = append(q.Topics[0].Partitions, rp)
+			}
+		})
+	}
+	log := source.log
+	source.log = nil // what it shares with the machine is the machine's
+	t.Run("lived in", func(t *testing.T) { weigh(t, n, func() *group.Machine { m := source.m; source.m = nil; return m }) })
+	t.Run("loaded", func(t *testing.T) {
+		weigh(t, n, func() *group.Machine {
+			m := group.New(source.cfg)
+			for i, rec := range log {
+				if err := m.Replay(coordinator.Record{Key: bytes.Clone(rec.Key), Value: bytes.Clone(rec.Value)}, int64(i), 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return m
+		})
+	})
 }
 
 // weigh measures a machine of n groups by what is freed with it.

@@ -53,7 +53,7 @@ func (c *classicGroup) sync(now time.Time, req *kmsg.SyncGroupRequest, reply fun
 		reply(failedSync(err))
 		return
 	}
-	m := c.byID[req.MemberID]
+	m := c.member(req.MemberID)
 	c.synced(m)
 	if c.st == stateStable {
 		reply(c.assigned(m))
@@ -83,7 +83,7 @@ func (c *classicGroup) assign(now time.Time, assignments []kmsg.SyncGroupRequest
 		m.assignment = []byte{}
 	}
 	for _, a := range assignments {
-		if m := c.byID[a.MemberID]; m != nil { // others have left meanwhile
+		if m := c.member(a.MemberID); m != nil { // others have left meanwhile
 			m.assignment = append([]byte{}, a.MemberAssignment...)
 		}
 	}
