@@ -95,6 +95,10 @@ func (s *statuses) fill(w *check.White) {
 	}
 }
 
+// maxBatches bounds the batches whose headers are looked at, and with them
+// the file that keeps them.
+const maxBatches = 100_000
+
 // lookInside fills what only the owner of a cluster can see.
 func (r *run) lookInside(ctx context.Context) {
 	r.results = r.work.Results()
@@ -107,6 +111,11 @@ func (r *run) lookInside(ctx context.Context) {
 	}
 	r.status.fill(&r.white)
 	r.results = append(r.results, r.crashes())
+	if batches, err := r.env.Batches(ctx, maxBatches); err != nil {
+		r.say.line("headers of batches were not looked at: %v", err)
+	} else {
+		r.white.Batches = batches
+	}
 	if r.o.OpenStore == nil {
 		return
 	}

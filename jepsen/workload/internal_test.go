@@ -14,7 +14,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"ponor/jepsen/check"
 	"ponor/jepsen/history"
 )
 
@@ -253,5 +255,29 @@ func TestKinds(t *testing.T) {
 	}
 	if _, err := Find("meteor"); err == nil {
 		t.Error("an unknown workload was found")
+	}
+}
+
+// Headers of batches are read as they lie in a log; what is cut off is left out.
+func TestParseBatches(t *testing.T) {
+	batch := func(base int64, records int32, producer int64, seq int32) []byte {
+		b := kmsg.RecordBatch{
+			FirstOffset: base, Length: 49, PartitionLeaderEpoch: 6, Magic: 2, LastOffsetDelta: records - 1, Attributes: 1 << 4,
+			ProducerID: producer, ProducerEpoch: 3, FirstSequence: seq, NumRecords: records,
+		}
+		return b.AppendTo(nil)
+	}
+	log := append(batch(10, 3, 99, 7), batch(13, 1, -1, -1)...)
+	want := []check.Batch{
+		{Base: 10, Last: 12, Epoch: 6, Producer: 99, PEpoch: 3, Sequence: 7, Txn: true},
+		{Base: 13, Last: 13, Epoch: 6, Producer: -1, PEpoch: 3, Sequence: -1, Txn: true},
+	}
+	if got := parseBatches(log); !slices.Equal(got, want) {
+		t.Errorf("read %+v", got)
+	}
+	for n := range log {
+		if got := parseBatches(log[:n]); !slices.Equal(got, want[:len(got)]) || len(got) > 1 || len(got) == 1 && n < 61 {
+			t.Errorf("of %d bytes read %+v", n, got)
+		}
 	}
 }

@@ -2,16 +2,9 @@ package workload
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math/rand/v2"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"ponor/jepsen/check"
-	"ponor/jepsen/cluster"
 	"ponor/jepsen/history"
 )
 
@@ -104,84 +97,6 @@ func (*register) readAll(p *process) history.Outcome {
 		return history.Info
 	}
 	return history.OK
-}
-
-// fetchAll asks the leader of a key for everything.
-func (p *process) fetchAll(ctx context.Context, k history.Key) ([]history.Polled, int32, error) {
-	adm, err := p.once()
-	if err != nil {
-		return nil, 0, err
-	}
-	part := p.env.partition(k)
-	leader, err := cluster.LeaderOf(ctx, adm, part.Topic, part.Partition)
-	if err != nil {
-		return nil, 0, err
-	}
-	var polls []history.Polled
-	for next := int64(0); ; {
-		resp, err := p.fetch(ctx, leader, part, next)
-		if err != nil {
-			return nil, leader, err
-		}
-		for _, r := range resp.Records {
-			o, damage := parse(p.env.Run, k, r)
-			polls = append(polls, history.Polled{Key: k, Value: o.value, Offset: r.Offset, Damage: damage})
-			next = r.Offset + 1
-		}
-		if next >= resp.HighWatermark {
-			return polls, leader, nil
-		}
-	}
-}
-
-// fetchBytes is how much one fetch asks for.
-const fetchBytes = 4 << 20
-
-// fetch sends one fetch, once.
-func (p *process) fetch(ctx context.Context, leader int32, part history.Partition, offset int64) (kgo.FetchPartition, error) {
-	req := kmsg.NewPtrFetchRequest()
-	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 100, 0, fetchBytes
-	// The client asks by the topic's id if the broker can.
-	t := kmsg.NewFetchRequestTopic()
-	t.Topic = part.Topic
-	if id, err := p.topicID(ctx, part.Topic); err == nil {
-		t.TopicID = id
-	}
-	rp := kmsg.NewFetchRequestTopicPartition()
-	rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = part.Partition, offset, fetchBytes
-	t.Partitions = append(t.Partitions, rp)
-	req.Topics = append(req.Topics, t)
-	kresp, err := p.admin.Broker(int(leader)).Request(ctx, req)
-	if err != nil {
-		return kgo.FetchPartition{}, err
-	}
-	resp := kresp.(*kmsg.FetchResponse)
-	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
-		return kgo.FetchPartition{}, err
-	}
-	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
-		return kgo.FetchPartition{}, fmt.Errorf("fetch answered for %d topics", len(resp.Topics))
-	}
-	got, _ := kgo.ProcessFetchPartition(kgo.ProcessFetchPartitionOpts{Offset: offset, Topic: part.Topic, Partition: part.Partition},
-		&resp.Topics[0].Partitions[0], kgo.DefaultDecompressor(), nil)
-	return got, got.Err
-}
-
-// topicID asks for the id of a topic.
-func (p *process) topicID(ctx context.Context, topic string) ([16]byte, error) {
-	adm, err := p.once()
-	if err != nil {
-		return [16]byte{}, err
-	}
-	md, err := adm.Metadata(ctx, topic)
-	if err != nil {
-		return [16]byte{}, err
-	}
-	t, ok := md.Topics[topic]
-	if !ok {
-		return [16]byte{}, errors.New("no such topic")
-	}
-	return t.ID, t.Err
 }
 
 // Final implements Workload.
