@@ -35,7 +35,7 @@ func (e *Engine) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, 
 	if err != nil {
 		return nil, fmt.Errorf("seal WAL of %s: %w", w.Incarnation, err)
 	}
-	sections, err := e.recovery(w.Incarnation, sealed.Slots)
+	sections, err := e.recovery(w, sealed.Slots)
 	if err != nil {
 		return nil, fmt.Errorf("index WAL of %s: %w", w.Incarnation, err)
 	}
@@ -70,21 +70,36 @@ func (e *Engine) Seal(ctx context.Context, w metadata.WAL) (*metadatapb.Sealed, 
 // recovery lists, per stream that waits for the WAL, what the slots have beyond
 // the committed end: all that was acknowledged there (ext-3), and what producer
 // state needs of it (prod-1).
-func (e *Engine) recovery(inc metadata.Incarnation, slots []wal.Index) ([]*segment.Section, error) {
-	img := e.cfg.Meta.Image()
+//
+// A WAL from before the metadata was restored may hold records of a stream that had
+// gone to another broker after the backup and come back. They have no place in the
+// log: the stream ends where they begin, and that is logged.
+func (e *Engine) recovery(w metadata.WAL, slots []wal.Index) ([]*segment.Section, error) {
+	img, inc := e.cfg.Meta.Image(), w.Incarnation
+	restored := w.Generation < img.Generation()
 	found := make(map[commitlog.StreamID]*segment.Section)
 	deltas := make(map[commitlog.StreamID][]commitlog.BatchInfo)
+	cut := make(map[commitlog.StreamID]bool)
 	for i := range slots {
 		for j := range slots[i].Chunks {
 			c := &slots[i].Chunks[j]
 			s, seen := found[c.Stream]
+			p, ok := img.PartitionByStream(c.Stream)
 			if !seen {
-				if p, ok := img.PartitionByStream(c.Stream); ok && slices.Contains(p.Unsealed, inc) {
+				if ok && slices.Contains(p.Unsealed, inc) {
 					s = &segment.Section{Stream: c.Stream, Base: p.End, From: p.End, End: p.End}
 				}
 				found[c.Stream] = s
 			}
 			if s == nil || c.End <= s.Base {
+				continue
+			}
+			if cut[c.Stream] {
+				continue
+			}
+			if restored && (c.Base != s.End || c.Epoch > p.Epoch) {
+				cut[c.Stream] = true
+				e.cfg.Logger.Warn("records are not restored: their partition had moved after the backup", "partition", p.String(), "broker", inc.String(), "from", c.Base, "end", s.End)
 				continue
 			}
 			if c.Base != s.End {

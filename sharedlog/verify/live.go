@@ -313,6 +313,9 @@ func continues(img *metadata.Image, w metadata.WAL, index *wal.Index, ends map[c
 			end = p.End
 		}
 		if c.Base != end || c.Epoch > p.Epoch {
+			if w.Generation < img.Generation() {
+				continue // a sealer ends the stream there, as after any restore
+			}
 			return &suspicion{index.Seq, c.Stream, c, Discontinuous, fmt.Errorf("chunk begins at offset %d at epoch %d; the records before it end at %d, the leader's epoch is %d", c.Base, c.Epoch, end, p.Epoch)}
 		}
 		ends[c.Stream] = c.End
