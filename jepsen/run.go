@@ -152,7 +152,8 @@ func (r *run) open(ctx context.Context) error {
 	}
 	r.say.line("starting %d nodes on this machine", r.o.Nodes)
 	r.own, err = cluster.Start(ctx, cluster.Config{
-		Binary: r.o.Binary, Dir: filepath.Join(r.o.Out, clusterDir), Nodes: r.o.Nodes, Store: r.o.Store, Extra: r.o.Extra,
+		Binary: r.o.Binary, Dir: filepath.Join(r.o.Out, clusterDir), Nodes: r.o.Nodes, Store: r.o.Store,
+		Needs: nemesis.Needs(r.o.Nemesis), Extra: r.o.Extra,
 	})
 	r.cluster = r.own
 	return err
@@ -389,7 +390,7 @@ func (a saved) add(s check.Summary) check.Summary {
 }
 
 func writeJSON(path string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
+	b, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
 	}

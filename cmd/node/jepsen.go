@@ -53,6 +53,7 @@ type jepsenRun struct {
 	nemesis   []string
 	plain     bool
 	list      bool
+	tiny      bool
 }
 
 func newJepsenRun() *cobra.Command {
@@ -94,6 +95,7 @@ jepsen-* are made in it and stay.`,
 	f.IntVar(&j.Nodes, "nodes", 3, "nodes of the run's own cluster")
 	f.StringVar(&j.Store, "store", "", "store of the run's own cluster, new or empty; default: a directory of the run")
 	f.StringArrayVar(&j.Extra, "node-flag", nil, "further flag of 'ponor start' for every node, such as --node-flag=--session-timeout=1s; may be repeated")
+	f.BoolVar(&j.tiny, "tiny", false, "nodes of the run's own cluster pack, sweep, expire and take snapshots every few seconds")
 	f.StringVarP(&j.Out, "out", "o", "", "directory for what the run writes; default: a new one in jepsen-runs")
 	f.BoolVar(&j.Keep, "keep", false, "keep store and nodes' data also of a valid run")
 	f.StringVarP(&j.bootstrap, "bootstrap", "b", "", "addresses of a running cluster to test, comma-separated")
@@ -153,7 +155,7 @@ func (j *jepsenRun) complete(cmd *cobra.Command) error {
 			return usagef("%w; 'ponor jepsen list' tells more", err)
 		}
 	}
-	for _, name := range []string{"nodes", "store", "node-flag", "keep"} {
+	for _, name := range []string{"nodes", "store", "node-flag", "keep", "tiny"} {
 		if len(j.Bootstrap) > 0 && f.Changed(name) {
 			return usagef("--%s is for a cluster of the run's own, --bootstrap names another", name)
 		}
@@ -165,6 +167,9 @@ func (j *jepsenRun) complete(cmd *cobra.Command) error {
 	}
 	if len(j.Bootstrap) > 0 && !f.Changed("nemesis") {
 		j.Nemesis = []string{"none"} // nobody hurts another's cluster without being told to
+	}
+	if j.tiny {
+		j.Extra = append(j.Extra, "--tiny")
 	}
 	if j.Out == "" {
 		j.Out = filepath.Join("jepsen-runs", time.Now().Format("20060102-150405")+"-"+j.Workload)

@@ -36,6 +36,8 @@ type settings struct {
 	LogFormat         string
 	MetricsListen     string
 	DebugListen       string
+	// Tiny is of the hidden flag --tiny alone.
+	Tiny bool
 }
 
 // setting is one row of the table.

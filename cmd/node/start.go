@@ -29,6 +29,8 @@ SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 		Args: takes(0, 0),
 	}
 	load := settingFlags(cmd)
+	small := cmd.Flags().Bool("tiny", false, "for tests: background work within seconds")
+	_ = cmd.Flags().MarkHidden("tiny")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		collectEarly()
 		set, _, err := load()
@@ -53,6 +55,9 @@ SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 			return err
 		}
 		defer func() { _ = bucket.Close() }()
+		if set.Tiny = *small; set.Tiny {
+			log.Warn("--tiny is for tests: background work costs far too much")
+		}
 		n, err := newNode(cmd.Context(), set, bucket, log, level)
 		if err != nil {
 			return err
@@ -84,6 +89,9 @@ func newNode(ctx context.Context, set settings, bucket objstore.Bucket, log *slo
 		SessionTimeout: set.SessionTimeout, CacheBytes: set.CacheBytes, WALBudget: set.WALBudget, PackBytes: set.PackBytes,
 		MaxConns: int(set.MaxConnections), AutoCreateTopics: set.AutoCreateTopics, DefaultPartitions: set.DefaultPartitions,
 		Level: level, Logger: log,
+	}
+	if set.Tiny {
+		tiny(&cfg)
 	}
 	var lc net.ListenConfig
 	var err error

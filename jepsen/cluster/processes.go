@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,6 +33,8 @@ type Config struct {
 	Nodes  int
 	// Store is a URL; empty: a directory store below Dir.
 	Store string
+	// Needs are what faults need beside the processes: NeedsClients and so on.
+	Needs []string
 	// Extra arguments of every node.
 	Extra []string
 	// Rewire changes how a node is linked before it is started for the first
@@ -41,6 +44,7 @@ type Config struct {
 
 // Processes are nodes on this machine, each a process of its own.
 type Processes struct {
+	Means
 	cfg   Config
 	nodes []*node
 	life  lifeline
@@ -80,8 +84,23 @@ func Start(ctx context.Context, cfg Config) (*Processes, error) {
 		join = append(join, fmt.Sprintf("127.0.0.1:%d", ports[cfg.Nodes+i]))
 	}
 	c := &Processes{cfg: cfg}
+	if err := c.setUp(cfg); err != nil {
+		return nil, err
+	}
+	var links []Link
 	for i := range cfg.Nodes {
-		link := Link{Listen: fmt.Sprintf("127.0.0.1:%d", ports[i]), ControllerListen: join[i], Join: join, Store: cfg.Store}
+		link := Link{Listen: fmt.Sprintf("127.0.0.1:%d", ports[i]), ControllerListen: join[i], Store: cfg.Store}
+		if link, err = c.Means.node(cfg, int32(i+1), link); err != nil {
+			_ = c.Close()
+			return nil, err
+		}
+		links = append(links, link)
+		if link.ControllerAdvert != "" {
+			join[i] = link.ControllerAdvert
+		}
+	}
+	for i, link := range links {
+		link.Join = join
 		c.nodes = append(c.nodes, newNode(cfg, int32(i+1), link))
 	}
 	for _, n := range c.nodes {
@@ -106,7 +125,7 @@ func newNode(cfg Config, id int32, link Link) *node {
 	if cfg.Rewire != nil {
 		link = cfg.Rewire(id, link)
 	}
-	n := &node{id: id, link: link, dir: filepath.Join(cfg.Dir, fmt.Sprintf("node%d", id)), log: filepath.Join(cfg.Dir, fmt.Sprintf("node%d.log", id))}
+	n := &node{id: id, link: link, dir: dataDir(cfg, id), log: filepath.Join(cfg.Dir, fmt.Sprintf("node%d.log", id))}
 	n.args = []string{"start", "--node-id", fmt.Sprint(id), "--listen", link.Listen, "--controller-listen", link.ControllerListen,
 		"--join", strings.Join(link.Join, ","), "--store", link.Store, "--data-dir", n.dir, "--zone", fmt.Sprintf("zone-%d", id),
 		"--cache-bytes", "64MiB", "--log-format", "text"}
@@ -118,6 +137,10 @@ func newNode(cfg Config, id int32, link Link) *node {
 	}
 	n.args = append(n.args, cfg.Extra...)
 	return n
+}
+
+func dataDir(cfg Config, id int32) string {
+	return filepath.Join(cfg.Dir, fmt.Sprintf("node%d", id))
 }
 
 // freePorts finds n distinct ports on 127.0.0.1.
@@ -178,7 +201,13 @@ func (c *Processes) DataDirs() []string {
 }
 
 // Can implements Cluster.
-func (c *Processes) Can(string) bool { return true }
+func (c *Processes) Can(what string) bool {
+	switch what {
+	case NeedsClients, NeedsLinks, NeedsStore, NeedsDisk:
+		return slices.Contains(c.cfg.Needs, what)
+	}
+	return true
+}
 
 func (c *Processes) node(id int32) (*node, error) {
 	if id < 1 || int(id) > len(c.nodes) {
@@ -193,7 +222,11 @@ func (c *Processes) Start(_ context.Context, id int32) error {
 	if err != nil {
 		return err
 	}
-	return n.start(c.cfg.Binary, &c.life)
+	pid, err := n.start(c.cfg.Binary, &c.life, c.ended)
+	if err != nil {
+		return err
+	}
+	return c.started(id, pid)
 }
 
 // Stop implements Cluster.
@@ -301,33 +334,35 @@ func (c *Processes) Close() error {
 		}
 	}
 	c.life.end()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.close())...)
 }
 
-func (n *node) start(binary string, life *lifeline) error {
+// start runs the process; ended is called when it has ended.
+func (n *node) start(binary string, life *lifeline, ended func(id int32, pid int)) (pid int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.mu.want && n.mu.exited != nil {
 		select {
 		case <-n.mu.exited:
 		default:
-			return fmt.Errorf("node %d is running", n.id)
+			return 0, fmt.Errorf("node %d is running", n.id)
 		}
 	}
 	output, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return fmt.Errorf("open the log of node %d: %w", n.id, err)
+		return 0, fmt.Errorf("open the log of node %d: %w", n.id, err)
 	}
 	defer output.Close()
 	cmd := exec.CommandContext(context.Background(), binary, n.args...)
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := life.start(cmd); err != nil {
-		return fmt.Errorf("start node %d: %w", n.id, err)
+		return 0, fmt.Errorf("start node %d: %w", n.id, err)
 	}
 	exited := make(chan struct{})
 	n.mu.cmd, n.mu.exited, n.mu.want = cmd, exited, true
 	go func() {
 		_ = cmd.Wait() // how it ended is in ProcessState
+		ended(n.id, cmd.Process.Pid)
 		n.mu.Lock()
 		if n.mu.want && n.mu.cmd == cmd {
 			n.mu.died = fmt.Sprintf("ended by itself (%v)", cmd.ProcessState)
@@ -335,7 +370,7 @@ func (n *node) start(binary string, life *lifeline) error {
 		n.mu.Unlock()
 		close(exited)
 	}()
-	return nil
+	return cmd.Process.Pid, nil
 }
 
 func (n *node) signal(s syscall.Signal) error {

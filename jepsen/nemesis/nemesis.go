@@ -40,12 +40,16 @@ type Kind struct {
 
 // Kinds are all faults. One family a file, one row each.
 func Kinds() []Kind {
-	return []Kind{
-		{"kill", "kill -9 of one node, a minority, a majority or all, then start them", "kill", func() Nemesis { return &kill{} }},
-		{"pause", "stop processes (SIGSTOP) for up to seconds, then let them go on", "pause", func() Nemesis { return &pause{} }},
-		{"restart", "end nodes in order (SIGTERM) and start them, one after the other", "stop", func() Nemesis { return &restart{} }},
+	list := []Kind{
+		{"kill", "kill -9 of one node, a minority, a majority or all, then start them", "kill", func() Nemesis { return &kill{name: "kill", size: howMany} }},
+		{"pause", "stop processes (SIGSTOP) for up to seconds, then let them go on", "pause", func() Nemesis { return &pause{name: "pause", size: howMany} }},
+		{"restart", "end nodes in order (SIGTERM) and start them, one after the other", "stop", func() Nemesis { return &restart{name: "restart"} }},
 		{"move", "move random partitions to other brokers ten times a second", "", func() Nemesis { return &move{} }},
 	}
+	for _, family := range [][]Kind{processKinds(), clientKinds(), linkKinds(), storeKinds(), diskKinds(), quorumKinds()} {
+		list = append(list, family...)
+	}
+	return append(list, Kind{Name: Chaos, What: "all of the above that the cluster can have, at random"})
 }
 
 // Find is the kind with a name.
@@ -60,23 +64,67 @@ func Find(name string) (Kind, error) {
 	return Kind{}, fmt.Errorf("unknown nemesis %q: %s", name, strings.Join(known, ", "))
 }
 
+// Chaos stands for all faults that a cluster can have.
+const Chaos = "chaos"
+
+// expand replaces Chaos by all faults that ok accepts, and leaves "none" and what
+// is there twice out.
+func expand(names []string, ok func(Kind) bool) []string {
+	var list []string
+	for _, name := range names {
+		some := []string{name}
+		if name == Chaos {
+			some = nil
+			for _, k := range Kinds() {
+				if k.New != nil && ok(k) {
+					some = append(some, k.Name)
+				}
+			}
+		}
+		for _, s := range some {
+			if s != "none" && !slices.Contains(list, s) {
+				list = append(list, s)
+			}
+		}
+	}
+	return list
+}
+
+// Needs are what a cluster must be given to have the faults, beside those that
+// need root if Chaos asks for them.
+func Needs(names []string) []string {
+	var list []string
+	for _, name := range expand(names, func(k Kind) bool { return k.Needs != cluster.NeedsDisk }) {
+		if k, err := Find(name); err == nil && k.Needs != "" && !slices.Contains(list, k.Needs) {
+			list = append(list, k.Needs)
+		}
+	}
+	return list
+}
+
 // Choose makes the nemeses that names say. "none" is none.
 func Choose(names []string, c cluster.Cluster) ([]Nemesis, error) {
 	var list []Nemesis
-	for _, name := range names {
-		if name == "none" {
-			continue
-		}
+	for _, name := range expand(names, func(k Kind) bool { return k.Needs == "" || c.Can(k.Needs) }) {
 		k, err := Find(name)
 		if err != nil {
 			return nil, err
 		}
 		if k.Needs != "" && !c.Can(k.Needs) {
-			return nil, fmt.Errorf("nemesis %s: the cluster has no command to %s its nodes and to undo that", name, k.Needs)
+			return nil, fmt.Errorf("nemesis %s: %s", name, lacks(k.Needs))
 		}
 		list = append(list, k.New())
 	}
 	return list, nil
+}
+
+// lacks says what a cluster has not that a fault needs.
+func lacks(need string) string {
+	switch need {
+	case "kill", "stop", "pause":
+		return fmt.Sprintf("the cluster has no command to %s its nodes and to undo that", need)
+	}
+	return "only a cluster of the run's own can have it"
 }
 
 // Env is what a nemesis works with.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -12,15 +13,19 @@ import (
 )
 
 // kill ends processes without warning.
-type kill struct{ nodes []int32 }
+type kill struct {
+	name  string
+	size  func(*rand.Rand, int) int
+	nodes []int32
+}
 
 // Name implements Nemesis.
-func (k *kill) Name() string { return "kill" }
+func (k *kill) Name() string { return k.name }
 
 // Start implements Nemesis.
 func (k *kill) Start(ctx context.Context, env *Env) (history.Event, error) {
 	all := env.Cluster.Nodes()
-	k.nodes = env.Nodes.Take(env.Rand, all, howMany(env.Rand, len(all)))
+	k.nodes = env.Nodes.Take(env.Rand, all, k.size(env.Rand, len(all)))
 	var proof []string
 	err := each(k.nodes, func(n int32) error {
 		if err := env.Cluster.Kill(ctx, n); err != nil {
@@ -48,15 +53,19 @@ func (k *kill) Stop(ctx context.Context, env *Env) (history.Event, error) {
 
 // pause stops processes as a long collection of garbage, a swapping machine or
 // the move of a virtual one does.
-type pause struct{ nodes []int32 }
+type pause struct {
+	name  string
+	size  func(*rand.Rand, int) int
+	nodes []int32
+}
 
 // Name implements Nemesis.
-func (p *pause) Name() string { return "pause" }
+func (p *pause) Name() string { return p.name }
 
 // Start implements Nemesis.
 func (p *pause) Start(ctx context.Context, env *Env) (history.Event, error) {
 	all := env.Cluster.Nodes()
-	p.nodes = env.Nodes.Take(env.Rand, all, howMany(env.Rand, len(all)))
+	p.nodes = env.Nodes.Take(env.Rand, all, p.size(env.Rand, len(all)))
 	var proof []string
 	err := each(p.nodes, func(n int32) error {
 		if err := env.Cluster.Pause(ctx, n); err != nil {
@@ -80,11 +89,12 @@ func (p *pause) Stop(ctx context.Context, env *Env) (history.Event, error) {
 // restart ends nodes in order and starts them, one after the other.
 type restart struct {
 	background
+	name  string
 	nodes []int32
 }
 
 // Name implements Nemesis.
-func (r *restart) Name() string { return "restart" }
+func (r *restart) Name() string { return r.name }
 
 // Start implements Nemesis: the first node has ended when it returns.
 func (r *restart) Start(ctx context.Context, env *Env) (history.Event, error) {

@@ -136,6 +136,9 @@ func Heal(ctx context.Context, env *Env, record func(*history.Event)) error {
 	at := env.Now()
 	var errs []error
 	var proof []string
+	if c, ok := env.Cluster.(interface{ Heal() error }); ok {
+		errs = append(errs, c.Heal())
+	}
 	for _, n := range env.Cluster.Nodes() {
 		if env.Cluster.Paused(n) {
 			errs = append(errs, env.Cluster.Resume(ctx, n))

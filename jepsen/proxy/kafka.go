@@ -72,13 +72,16 @@ func (p *Kafka) Seen() map[int16]int64 {
 	return maps.Clone(p.rules.seen)
 }
 
-// Stall keeps all requests and answers until Heal, also those of new connections.
+// Stall keeps all requests and answers until Resume, also those of new connections.
 func (p *Kafka) Stall() { p.gate.shut() }
+
+// Resume lets go on what Stall keeps.
+func (p *Kafka) Resume() { p.gate.open() }
 
 // Stalled are the requests and answers that were ever kept by Stall.
 func (p *Kafka) Stalled() int64 { return p.stalled.Load() }
 
-// Slow slows everything down until Heal.
+// Slow slows everything down, until it is given the zero Slow.
 func (p *Kafka) Slow(s Slow) { p.slow.Store(&s) }
 
 // Slowed are the requests and answers that were ever slowed down.
@@ -255,7 +258,7 @@ func (p *Kafka) pass(done <-chan struct{}) bool {
 // crawl takes the time that n bytes take.
 func (p *Kafka) crawl(n int, done <-chan struct{}) {
 	s := p.slow.Load()
-	if s == nil {
+	if s == nil || *s == (Slow{}) {
 		return
 	}
 	p.slowed.Add(1)
