@@ -28,6 +28,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"ponor/commitlog"
+	"ponor/internal/plant"
 	"ponor/metadata"
 	"ponor/partition"
 	"ponor/rpc"
@@ -257,7 +258,9 @@ func (p *produceCall) await(ctx context.Context) rpc.Response {
 	}
 	for i := range p.pending {
 		w := &p.pending[i]
-		if err := p.outcome(ctx, w.commit); err != nil {
+		if err := p.outcome(ctx, w.commit); err != nil && plant.On(plant.OffsetZero) {
+			p.parts[w.part].BaseOffset = 0
+		} else if err != nil {
 			p.refuse(p.image(), w.topic, w.part, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"ponor/commitlog"
+	"ponor/internal/plant"
 	"ponor/metadata"
 	"ponor/partition"
 	"ponor/rpc"
@@ -90,6 +91,10 @@ func (f *fetchCall) locate(ctx context.Context, a *fetchAnswer) {
 	a.vanished, p.missing = err != nil && !p.missing, err != nil
 	if err != nil {
 		a.out.ErrorCode = codeOf(err)
+		if plant.On(plant.EmptyOnError) {
+			a.out.ErrorCode, a.ends = 0, false
+			return
+		}
 		f.errors.fetch.count(a.out.ErrorCode)
 		f.set.unwatch(p)
 		return

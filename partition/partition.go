@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/internal/plant"
 	"ponor/metadata"
 )
 
@@ -127,6 +128,9 @@ func (p *Partition) recover(ctx context.Context) error {
 	}
 	for _, q := range s.producers {
 		q.idleSince = now
+	}
+	if plant.On(plant.ForgetProducers) {
+		s.producers = nil
 	}
 	bounds := p.log.Bounds()
 	p.epochStart = bounds.End

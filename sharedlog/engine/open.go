@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/internal/plant"
 	"ponor/metadata"
 	"ponor/sharedlog/stream"
 )
@@ -113,7 +114,7 @@ func (e *Engine) attach(id commitlog.StreamID, opts stream.OpenOptions) (*handle
 				return nil, s.last.Done(), nil
 			}
 		}
-		if p.End > s.next {
+		if p.End > s.next && !plant.On(plant.StaleMemory) {
 			// Others owned it in between and wrote: what is in memory is history.
 			s = nil
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/internal/plant"
 	"ponor/metadata"
 )
 
@@ -83,7 +84,7 @@ func (p *proof) wait() <-chan struct{} {
 // ProvenSince says, without waiting, that a proof begun at or after t has
 // succeeded.
 func (e *Engine) ProvenSince(t time.Time) bool {
-	return e.FencedErr() == nil && (e.proof.since(t) || !e.wal.Proven().Before(t))
+	return e.FencedErr() == nil && (plant.On(plant.NoProof) || e.proof.since(t) || !e.wal.Proven().Before(t))
 }
 
 // barrierPatience is how long a barrier may take; own slots may prove it sooner.

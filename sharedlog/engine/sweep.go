@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"ponor/commitlog"
+	"ponor/internal/plant"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
 	"ponor/sharedlog/objstore"
@@ -72,6 +73,10 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 		n, _ := metadata.ParseObjectName(object)
 		_, maybe := pending[object]
 		own := verdict == metadata.Pending && n.Kind != metadata.WALSlot && n.Creator == e.cfg.Incarnation && !maybe
+		if w, ok := img.WAL(n.Creator); plant.On(plant.SweepFences) && ok && w.State == metadata.Sealed && n.Kind == metadata.WALSlot && n.Number >= w.SealedEnd ||
+			plant.On(plant.SweepPending) && verdict == metadata.Pending && n.Kind != metadata.WALSlot {
+			own = true
+		}
 		switch {
 		case verdict == metadata.Alarm || verdict == metadata.Unknown:
 			e.cfg.Logger.Error("object does not fit the metadata", "object", key, "verdict", verdict.String())

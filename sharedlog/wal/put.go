@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/internal/plant"
 	"ponor/sharedlog/objstore"
 )
 
@@ -22,6 +23,11 @@ func (w *Writer) put(ctx context.Context, s *Slot) {
 	var pace *backoff
 	var first time.Time
 	vanished := 0
+	if plant.On(plant.AckEarly) {
+		s.done.CompareAndSwap(false, true)
+		w.wake()
+		time.Sleep(200 * time.Millisecond)
+	}
 	for {
 		err := w.attempt(ctx, s, &vanished)
 		switch {
@@ -116,8 +122,11 @@ func (w *Writer) attempt(ctx context.Context, s *Slot, vanished *int) error {
 		return w.foreign(s, err)
 	case err != nil:
 		return err
+	case plant.On(plant.SkipFence):
+		return nil
 	case h.Kind == Fence: // put-2
 		return fmt.Errorf("WAL of %s: %w by %s at slot %d", w.cfg.Incarnation, commitlog.ErrFenced, h.Author, h.Seq)
+	case plant.On(plant.OwnIsForeign):
 	case h.WriteID == s.writeID:
 		return nil // put-1: an earlier attempt of ours
 	}

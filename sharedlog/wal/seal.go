@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/internal/plant"
 	"ponor/metadata"
 	"ponor/sharedlog/objstore"
 )
@@ -112,6 +113,9 @@ func (s *sealer) seal(ctx context.Context) (Sealed, error) {
 	}
 	if err := s.checkLost(ctx); err != nil {
 		return Sealed{}, err
+	}
+	if plant.On(plant.SealEarly) && s.next > s.Trim {
+		s.next--
 	}
 	res := Sealed{End: s.next, Slots: make([]Index, 0, s.next-s.Trim)}
 	for seq := s.Trim; seq < s.next; seq++ {
