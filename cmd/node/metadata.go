@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ponor/commitlog"
 	"ponor/controller"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
@@ -158,11 +160,16 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 	}
 	cmd.Printf("restored cluster %s of %s as generation %d, index %d; %d write-ahead logs fenced\n",
 		restored.ClusterID(), backup.Taken.Format(time.RFC3339), restored.Generation(), restored.Index(), len(fenced))
+	indexes, err := readIndexes(ctx, b, restored, fenced)
+	if err != nil {
+		return fmt.Errorf("the cluster is restored, but what it lacks cannot be told: %w", err)
+	}
+	lost = append(lost, movedAway(restored, indexes)...)
 	for _, line := range lost {
 		cmd.Printf("NOT RESTORED  %s\n", line)
 	}
 	if len(lost) > 0 {
-		cmd.Printf("Records acknowledged after the backup are recovered, but for those of %s named NOT RESTORED: the restored logs do not have them.\n", count(len(lost), "broker"))
+		cmd.Printf("Records acknowledged after the backup are recovered, but for those named NOT RESTORED and those of topics created after it: the restored logs do not have them.\n")
 	} else {
 		cmd.Printf("Records acknowledged after the backup are recovered, but for those of topics created after it.\n")
 	}
@@ -188,6 +195,52 @@ func sealLost(img *metadata.Image, fenced []wal.Fenced) (sealed []*metadatapb.Se
 		}
 	}
 	return sealed, lost
+}
+
+// readIndexes reads what the WALs hold that the restored cluster will recover.
+func readIndexes(ctx context.Context, b objstore.Bucket, img *metadata.Image, fenced []wal.Fenced) (map[metadata.Incarnation][]wal.Index, error) {
+	out := map[metadata.Incarnation][]wal.Index{}
+	for _, f := range fenced {
+		w, known := img.WAL(f.Incarnation)
+		if !known || w.Generation != f.Generation || w.State == metadata.Sealed {
+			continue
+		}
+		sealed, err := wal.Seal(ctx, wal.SealConfig{Bucket: b, Prefix: objstore.GenerationPrefix(img.ClusterID(), f.Generation),
+			ClusterID: img.ClusterID(), Generation: f.Generation, Incarnation: f.Incarnation, Trim: w.Trim})
+		if err != nil {
+			return nil, fmt.Errorf("read the write-ahead log of broker %s: %w", f.Incarnation, err)
+		}
+		out[f.Incarnation] = sealed.Slots
+	}
+	return out, nil
+}
+
+// movedAway has a line for each partition of which WALs hold records that the owner
+// known to the backup did not write, or not without a gap: it had moved.
+func movedAway(img *metadata.Image, indexes map[metadata.Incarnation][]wal.Index) (lines []string) {
+	recovered, written := map[commitlog.StreamID]commitlog.Offset{}, map[commitlog.StreamID]commitlog.Offset{}
+	for inc, slots := range indexes {
+		for _, slot := range slots {
+			for _, c := range slot.Chunks {
+				p, ok := img.PartitionByStream(c.Stream)
+				if !ok || c.End <= p.End {
+					continue
+				}
+				written[c.Stream] = max(written[c.Stream], c.End)
+				if end := max(recovered[c.Stream], p.End); slices.Contains(p.Unsealed, inc) && c.Base == end && c.Epoch <= p.Epoch {
+					recovered[c.Stream] = c.End
+				}
+			}
+		}
+	}
+	for stream, end := range written {
+		p, _ := img.PartitionByStream(stream)
+		if has := max(recovered[stream], p.End); has < end {
+			lines = append(lines, fmt.Sprintf("%s/%d moved to another broker after the backup: its offsets %d to %d are in the store and in no log", p.TopicName, p.Number, has, end-1))
+		}
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 func newMetadataAudit() *cobra.Command {

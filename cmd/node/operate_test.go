@@ -14,8 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"ponor/commitlog"
+	"ponor/metadata"
+	"ponor/metadata/metadatapb"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/verify"
+	"ponor/sharedlog/wal"
 )
 
 // testNode is a cluster of one node in this process, on a directory.
@@ -183,7 +187,7 @@ func TestRestoreAndAuditSayWhatIsMissing(t *testing.T) {
 	n.produce("orders", "after the backup")
 	n.stop()
 	n.says("metadata restore "+file+" --store "+n.store()+" --data-dir "+n.dir+"/2 --controller-advertise "+n.quorum, exitOK,
-		"NOT RESTORED  broker 1-2 registered after the backup", "but for those of 1 broker named NOT RESTORED",
+		"NOT RESTORED  broker 1-2 registered after the backup", "but for those named NOT RESTORED",
 		"Start it: ponor start --node-id 1 --data-dir "+n.dir+"/2", "ponor metadata audit 'dir://")
 	n.start("2")
 	n.says("metadata audit "+n.store(), exitError, "unknown object", "generation 2 may not delete objects yet", "--accept")
@@ -238,4 +242,48 @@ func TestTopicsThatAreNotThere(t *testing.T) {
 	n.says("broker drain 9", exitError, "broker 9 is not registered; 'ponor cluster status' shows the brokers")
 	n.says("topic move orders/7 --to 1", exitError, "has 2 partitions, 0 to 1")
 	n.says("topic move orders/0 --to 9", exitError, "the brokers are [1]")
+}
+
+func TestRecordsOfPartitionsThatMovedAreToldByARestore(t *testing.T) {
+	img := metadata.Empty()
+	apply := func(c *metadatapb.Command) metadata.Result {
+		t.Helper()
+		next, results := metadata.Apply(img, img.Index()+1, metadata.NewEntry(c))
+		if err := results[0].Rejected(); err != nil {
+			t.Fatal(err)
+		}
+		img = next
+		return results[0]
+	}
+	apply(&metadatapb.Command{Body: &metadatapb.Command_InitCluster{InitCluster: &metadatapb.InitCluster{ClusterId: "AAAAAAAAAAAAAAAAAAAAAA", Generation: 1}}})
+	var brokers []metadata.Incarnation
+	for id := range int32(2) {
+		brokers = append(brokers, apply(&metadatapb.Command{Body: &metadatapb.Command_RegisterBroker{RegisterBroker: &metadatapb.RegisterBroker{
+			Broker: id + 1, Nonce: make([]byte, metadata.NonceBytes)}}}).Incarnation)
+	}
+	owner, other := brokers[0], brokers[1]
+	spec := &metadatapb.PartitionSpec{Replicas: []int32{1}, Owner: owner.Proto()}
+	apply(&metadatapb.Command{Body: &metadatapb.Command_CreateTopic{CreateTopic: &metadatapb.CreateTopic{Name: "orders", TopicId: append(make([]byte, 15), 1), Partitions: []*metadatapb.PartitionSpec{spec, spec, spec, spec}}}})
+	apply(&metadatapb.Command{Body: &metadatapb.Command_ClaimGeneration{ClaimGeneration: &metadatapb.ClaimGeneration{Generation: 2}}})
+	var streams []metadata.Partition
+	for topic := range img.Topics() {
+		streams = slices.Collect(img.Partitions(topic.ID))
+	}
+	chunk := func(partition int, epoch commitlog.Epoch, base, end commitlog.Offset) wal.Chunk {
+		return wal.Chunk{Stream: streams[partition].Stream, Epoch: epoch, Base: base, End: end}
+	}
+	e := streams[0].Epoch
+	got := movedAway(img, map[metadata.Incarnation][]wal.Index{
+		owner: {{Chunks: []wal.Chunk{chunk(0, e, 0, 5), chunk(1, e, 0, 5), chunk(2, e, 0, 5), chunk(3, e, 0, 5)}},
+			{Seq: 1, Chunks: []wal.Chunk{chunk(0, e, 5, 9), chunk(2, e+2, 7, 9), chunk(3, e+2, 5, 6)}}},
+		other: {{Chunks: []wal.Chunk{chunk(1, e+1, 5, 8), chunk(2, e+1, 5, 7)}}},
+	})
+	want := []string{
+		"orders/1 moved to another broker after the backup: its offsets 5 to 7 are in the store and in no log",
+		"orders/2 moved to another broker after the backup: its offsets 5 to 8 are in the store and in no log",
+		"orders/3 moved to another broker after the backup: its offsets 5 to 5 are in the store and in no log",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q\nwant %q", got, want)
+	}
 }
