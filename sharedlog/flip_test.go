@@ -3,6 +3,8 @@ package sharedlog_test
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -153,6 +155,63 @@ func TestFlipWaitsForAppends(t *testing.T) {
 	if got := len(f.all(f.open(b, p), 0)); got != len(want)+1 {
 		t.Errorf("the new owner has %d batches, want %d", got, len(want)+1)
 	}
+}
+
+// together lets nobody read the tail of a slot before a number of readers is there.
+type together struct {
+	objstore.Bucket
+	readers int
+	mu      sync.Mutex
+	there   int
+	all     chan struct{}
+}
+
+func (g *together) GetTail(ctx context.Context, key string, dst []byte) (int, int64, error) {
+	if strings.Contains(key, "/wal/") {
+		g.mu.Lock()
+		if g.there++; g.there == g.readers {
+			close(g.all)
+		}
+		g.mu.Unlock()
+		select {
+		case <-g.all:
+		case <-ctx.Done():
+			return 0, 0, ctx.Err()
+		}
+	}
+	return g.Bucket.GetTail(ctx, key, dst)
+}
+
+// While a stream is frozen, a move writes what was appended and nothing else, if
+// few slots are left to tell of; and the new owner reads them side by side.
+func TestAFrozenStreamWaitsForNoIndex(t *testing.T) {
+	f := newFixture(t)
+	a := f.start(1, lazy)
+	const before, since = 4, 5
+	store := &together{Bucket: f.b, readers: before + since, all: make(chan struct{})}
+	b := f.start(2, func(c *sharedlog.Config) { lazy(c); c.Bucket = store })
+	p := f.topic(1, a)[0]
+	l := f.open(a, p)
+	var want [][]byte
+	for range before { // a slot each
+		want = append(want, f.fill(l, 1, 100)...)
+	}
+	freeze := func() {
+		for range since {
+			want = append(want, f.fill(l, 1, 100)...)
+		}
+	}
+	if err := f.flip(f.ctx(), a, b, freeze, p)[0]; err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.keys("idx")); n != 0 {
+		t.Errorf("the move wrote %d index objects", n)
+	}
+	m := f.open(b, p)
+	if got, replayed := f.state(m), f.replayed(m); got != replayed {
+		t.Errorf("recovered state is\n%s\na replay gives\n%s", got, replayed)
+	}
+	f.holds(m, want)
 }
 
 // cmd-2: without a reply the source stays frozen, whatever time passes, until

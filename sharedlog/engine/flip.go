@@ -32,6 +32,13 @@ const (
 	// themselves. The target reads an index of a slot for each, so beyond a few
 	// one index object is quicker.
 	directTail = 4
+	// frozenTail is the same for what is left once appends have stopped, in a move
+	// of frozenStreams streams at most: what was not indexed before, what became
+	// durable since, and the puts that were under way. Writing an index object
+	// would make everybody wait for one more write; the target reads the slots side
+	// by side.
+	frozenTail    = 16
+	frozenStreams = 16
 	// flipBytes bounds one Flip command; a Raft entry has 256 KiB.
 	flipBytes = 200 << 10
 )
@@ -204,12 +211,16 @@ func (f *flip) drain(ctx context.Context) error {
 // indexTails writes long tails as they are now into an index object while
 // appends still go on, so that little is left for the pause.
 func (f *flip) indexTails(ctx context.Context) error {
-	return f.addTails(ctx, func(chunks int) bool { return chunks > directTail }, false)
+	return f.addTails(ctx, func(chunks int) bool { return chunks > directTail }, 0)
 }
 
 // planTails adds what is left after the freeze, and fixes the ends.
 func (f *flip) planTails(ctx context.Context) error {
-	if err := f.addTails(ctx, func(int) bool { return true }, true); err != nil {
+	direct := directTail
+	if len(f.streams) <= frozenStreams {
+		direct = frozenTail
+	}
+	if err := f.addTails(ctx, func(int) bool { return true }, direct); err != nil {
 		return err
 	}
 	for _, m := range f.live() {
@@ -224,9 +235,9 @@ func (f *flip) planTails(ctx context.Context) error {
 }
 
 // addTails extends the tails of streams by what the WAL has beyond them, where
-// wanted says so of the number of chunks: few as direct extents if direct, many
-// by sections of one index object.
-func (f *flip) addTails(ctx context.Context, wanted func(chunks int) bool, direct bool) error {
+// wanted says so of the number of chunks: up to direct of them as direct extents,
+// more by sections of one index object.
+func (f *flip) addTails(ctx context.Context, wanted func(chunks int) bool, direct int) error {
 	tails, err := f.collect()
 	if err != nil {
 		return err
@@ -240,7 +251,7 @@ func (f *flip) addTails(ctx context.Context, wanted func(chunks int) bool, direc
 		if sec == nil || len(sec.Entries) == 0 || !wanted(len(sec.Entries)) {
 			continue
 		}
-		if direct && len(sec.Entries) <= directTail {
+		if len(sec.Entries) <= direct {
 			for _, x := range sec.Entries {
 				m.pb.Tail = append(m.pb.Tail, extentPB(x.Extent))
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"ponor/commitlog"
 	"ponor/metadata"
@@ -37,6 +38,7 @@ func (e *Engine) recovered(ctx context.Context, h *handle) (commitlog.Recovery, 
 
 // committedState is the state up to the committed end.
 func (e *Engine) committedState(ctx context.Context, p metadata.Partition) (commitlog.Recovery, error) {
+	e.readAhead(ctx, p.Extents)
 	w := stateWalk{e: e, stream: p.Stream}
 	if err := w.extents(ctx, p.Extents, 0); err != nil {
 		return commitlog.Recovery{}, err
@@ -47,6 +49,28 @@ func (e *Engine) committedState(ctx context.Context, p metadata.Partition) (comm
 		rec.Batches = append(rec.Batches, d...)
 	}
 	return rec, nil
+}
+
+// readAhead brings the indexes of the slots at the end of a list into the cache,
+// side by side: a stream that has just moved has some, and the walk would read one
+// after the other. Errors are left to the walk.
+func (e *Engine) readAhead(ctx context.Context, list []metadata.Extent) {
+	var slots []metadata.ObjectName
+	for i := len(list) - 1; i >= 0; i-- {
+		n, err := metadata.ParseObjectName(list[i].Object)
+		if err != nil || n.Kind != metadata.WALSlot {
+			break
+		}
+		slots = append(slots, n)
+	}
+	if len(slots) < 2 {
+		return
+	}
+	var wg sync.WaitGroup
+	for _, n := range slots {
+		wg.Go(func() { _, _ = e.slotIndex(ctx, n) })
+	}
+	wg.Wait()
 }
 
 // stateWalk goes from the newest extent back until it meets a checkpoint.
