@@ -32,6 +32,8 @@ type options struct {
 	ops           int
 	idempotent    bool
 	deletes       bool
+	retained      bool // records expire
+	compacted     bool // records go for newer ones of their key
 	grouped       bool
 	calm          bool // no op fails
 	batch         int
@@ -89,6 +91,17 @@ func generate(seed uint64, o options) *history.History {
 	if o.grouped {
 		m.at(50*ms, m.rebalances)
 	}
+	for k := range o.keys {
+		if o.retained {
+			m.h.Header.Retained = append(m.h.Header.Retained, history.Key(k))
+		}
+		if o.compacted {
+			m.h.Header.Compacted = append(m.h.Header.Compacted, history.Key(k))
+		}
+	}
+	if o.retained || o.compacted {
+		m.at(20*ms, m.clean)
+	}
 	for len(m.todo) > 0 {
 		e := heap.Pop(&m.todo).(event)
 		m.now = e.at
@@ -142,7 +155,7 @@ func (m *model) producer() {
 			for range 1 + m.rng.IntN(max(m.opts.batch, 3)) {
 				m.next++
 				part.vals = append(part.vals, m.next)
-				o.Sends = append(o.Sends, history.Sent{Key: part.k, Value: m.next, Offset: -1})
+				o.Sends = append(o.Sends, history.Sent{Key: part.k, ID: m.id(m.next), Value: m.next, Offset: -1})
 			}
 			parts = append(parts, part)
 		}
@@ -199,6 +212,41 @@ func (m *model) append(k history.Key, vals []history.Value) int64 {
 	base := int64(len(l.values))
 	l.values = append(l.values, vals...)
 	return base
+}
+
+// id of the record key that a value is of.
+func (m *model) id(v history.Value) int32 {
+	if m.opts.compacted {
+		return 1 + int32(v%7)
+	}
+	return 0
+}
+
+// clean lets records expire, or compacts what has a newer one of its key.
+func (m *model) clean() {
+	l := &m.logs[m.rng.IntN(len(m.logs))]
+	if m.opts.retained {
+		l.start += m.rng.Int64N(int64(len(l.values)) - l.start + 1)
+	}
+	newer := map[int32]bool{}
+	for i := len(l.values) - 1; i >= 0 && m.opts.compacted; i-- {
+		if id := m.id(l.values[i]); l.values[i] != 0 && newer[id] && m.rng.IntN(2) == 0 {
+			l.values[i] = 0 // gone
+		} else if l.values[i] != 0 {
+			newer[id] = true
+		}
+	}
+	if m.now < m.stop {
+		m.at(m.spread(60*ms), m.clean)
+	}
+}
+
+// read is a record, if it is still there.
+func (l *log) read(list []history.Polled, k history.Key, at int64) []history.Polled {
+	if l.values[at] == 0 {
+		return list
+	}
+	return append(list, history.Polled{Key: k, Value: l.values[at], Offset: at})
 }
 
 // consumer is where a process is.
@@ -266,7 +314,7 @@ func (m *model) poll(c *consumer, phase string, next func()) {
 			l := &m.logs[k]
 			c.pos[k] = max(c.pos[k], l.start)
 			for n := m.rng.IntN(cmp.Or(m.opts.fetch, 6)); n > 0 && c.pos[k] < int64(len(l.values)); n-- {
-				o.Polls = append(o.Polls, history.Polled{Key: k, Value: l.values[c.pos[k]], Offset: c.pos[k]})
+				o.Polls = l.read(o.Polls, k, c.pos[k])
 				c.pos[k]++
 			}
 		}
@@ -322,8 +370,9 @@ func (m *model) look(p int32, next func()) {
 }
 
 func (m *model) readAll(o *history.Op, k history.Key) {
-	for i := m.logs[k].start; i < int64(len(m.logs[k].values)); i++ {
-		o.Polls = append(o.Polls, history.Polled{Key: k, Value: m.logs[k].values[i], Offset: i})
+	l := &m.logs[k]
+	for i := l.start; i < int64(len(l.values)); i++ {
+		o.Polls = l.read(o.Polls, k, i)
 	}
 }
 
@@ -465,7 +514,7 @@ func (m *model) final() {
 				o.Phase = history.Final
 				for n := 0; n < 100 && c.pos[history.Key(k)] < int64(len(l.values)); n++ {
 					at := c.pos[history.Key(k)]
-					o.Polls = append(o.Polls, history.Polled{Key: history.Key(k), Value: l.values[at], Offset: at})
+					o.Polls = l.read(o.Polls, history.Key(k), at)
 					c.pos[history.Key(k)]++
 				}
 				m.now += ms

@@ -19,7 +19,7 @@ type White struct {
 	// Store is what a verification of the whole store found after the run.
 	Store *verify.Report `json:"store,omitempty"`
 	// Findings of those who looked at something else, by id of the check: M2,
-	// M3, M8, S2, S4, S5, S7, S9 to S12, or more on another.
+	// M3, M8, S2, S4, S5, S7, S9 to S12, or more on another M, S or L25.
 	Findings map[string]Finding `json:"findings,omitempty"`
 }
 
