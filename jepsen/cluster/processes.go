@@ -75,10 +75,11 @@ func Start(ctx context.Context, cfg Config) (*Processes, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the cluster's directory: %w", err)
 	}
-	ports, err := freePorts(ctx, 2*cfg.Nodes)
+	ports, release, err := freePorts(ctx, 2*cfg.Nodes)
 	if err != nil {
 		return nil, err
 	}
+	defer release()
 	var join []string
 	for i := range cfg.Nodes {
 		join = append(join, fmt.Sprintf("127.0.0.1:%d", ports[cfg.Nodes+i]))
@@ -103,6 +104,7 @@ func Start(ctx context.Context, cfg Config) (*Processes, error) {
 		link.Join = join
 		c.nodes = append(c.nodes, newNode(cfg, int32(i+1), link))
 	}
+	release()
 	for _, n := range c.nodes {
 		if err := c.Start(ctx, n.id); err != nil {
 			_ = c.Close()
@@ -143,19 +145,26 @@ func dataDir(cfg Config, id int32) string {
 	return filepath.Join(cfg.Dir, fmt.Sprintf("node%d", id))
 }
 
-// freePorts finds n distinct ports on 127.0.0.1.
-func freePorts(ctx context.Context, n int) ([]int, error) {
-	ports := make([]int, n)
-	for i := range ports {
+// freePorts finds n distinct ports on 127.0.0.1, which nobody is given until they
+// are released.
+func freePorts(ctx context.Context, n int) (ports []int, release func(), err error) {
+	var held []net.Listener
+	release = func() {
+		for _, l := range held {
+			_ = l.Close()
+		}
+	}
+	for range n {
 		var lc net.ListenConfig
 		l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+			release()
+			return nil, nil, fmt.Errorf("find a free port: %w", err)
 		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
+		held = append(held, l)
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
-	return ports, nil
+	return ports, release, nil
 }
 
 // Nodes implements Cluster.
