@@ -217,7 +217,9 @@ func (e *Env) readBack(ctx context.Context, keys []history.Key) error {
 	if !sleep(ctx, settle) {
 		return ctx.Err()
 	}
-	if err := e.readAll(ctx, keys, e.Cluster.Bootstrap(), "as it is"); err != nil {
+	quiet := quietAtFirst
+	whole, err := e.readAll(ctx, keys, e.Cluster.Bootstrap(), "as it is", quiet)
+	if err != nil {
 		return err
 	}
 	nodes := e.Cluster.Nodes()
@@ -228,19 +230,31 @@ func (e *Env) readBack(ctx context.Context, keys []history.Key) error {
 		if err := e.leadAll(ctx, n); err != nil {
 			return err
 		}
-		if err := e.readAll(ctx, keys, e.Cluster.Bootstrap()[i:i+1], fmt.Sprintf("from node %d", n)); err != nil {
+		if !whole {
+			quiet = quietThen
+		}
+		if whole, err = e.readAll(ctx, keys, e.Cluster.Bootstrap()[i:i+1], fmt.Sprintf("from node %d", n), quiet); err != nil {
 			return err
 		}
 	}
 	if err := e.restartAll(ctx); err != nil {
 		return err
 	}
-	return e.readAll(ctx, keys, e.Cluster.Bootstrap(), "after a restart of all nodes")
+	_, err = e.readAll(ctx, keys, e.Cluster.Bootstrap(), "after a restart of all nodes", quietAtFirst)
+	return err
 }
 
-// readAll polls until the highest offset known of every key, or gives up after
-// FinalTimeout: what is unseen then is the checks' business.
-func (e *Env) readAll(ctx context.Context, keys []history.Key, seeds []string, how string) error {
+const (
+	// quietAtFirst is how long a final read may get nothing before it is given up;
+	// quietThen once another was given up.
+	quietAtFirst = 60 * time.Second
+	quietThen    = 15 * time.Second
+)
+
+// readAll polls until the highest offset known of every key, and says whether
+// it came there. It gives up after FinalTimeout, or a time in which it got
+// nothing: what is unseen then is the checks' business.
+func (e *Env) readAll(ctx context.Context, keys []history.Key, seeds []string, how string, quiet time.Duration) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.FinalTimeout)
 	defer cancel()
 	p := e.newProcess(e.rng("final", int(e.processes.Load())), seeds)
@@ -250,7 +264,7 @@ func (e *Env) readAll(ctx context.Context, keys []history.Key, seeds []string, h
 	}()
 	ends, err := p.ends(ctx, e.Admin, keys)
 	if err != nil {
-		return fmt.Errorf("final read %s: list offsets: %w", how, err)
+		return false, fmt.Errorf("final read %s: list offsets: %w", how, err)
 	}
 	left := make(map[history.Key]int64)
 	for _, k := range keys {
@@ -258,18 +272,20 @@ func (e *Env) readAll(ctx context.Context, keys []history.Key, seeds []string, h
 			left[k] = end
 		}
 	}
-	began, read := time.Now(), 0
+	began, read, last := time.Now(), 0, time.Now()
 	if err := p.assign(keys, true); err != nil {
-		return err
+		return false, err
 	}
-	for len(left) > 0 && ctx.Err() == nil {
+	for len(left) > 0 && ctx.Err() == nil && time.Since(last) < quiet {
 		if p.consumer == nil { // it could not go on
 			if err := p.assign(keys, false); err != nil {
-				return err
+				return false, err
 			}
 		}
 		op := p.poll(time.Second, 5000)
-		read += len(op.Polls)
+		if read += len(op.Polls); len(op.Polls) > 0 {
+			last = time.Now()
+		}
 		for k, next := range p.pos {
 			if next >= left[k] {
 				delete(left, k)
@@ -277,9 +293,9 @@ func (e *Env) readAll(ctx context.Context, keys []history.Key, seeds []string, h
 		}
 	}
 	if len(left) > 0 {
-		e.Say("final read %s: %d keys were not read to their end within %v", how, len(left), e.FinalTimeout)
-		return nil
+		e.Say("final read %s: %d of %d keys were not read to their end in %v", how, len(left), len(keys), time.Since(began).Round(time.Second))
+		return false, nil
 	}
 	e.Say("final read %s: %d records of %d keys in %v", how, read, len(keys), time.Since(began).Round(10*time.Millisecond))
-	return nil
+	return true, nil
 }
