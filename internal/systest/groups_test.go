@@ -358,3 +358,44 @@ func TestConsumerGroupMatchesInternalTopics(t *testing.T) {
 	create("orders-b")
 	await("__consumer_offsets", "orders-a", "orders-b")
 }
+
+// The offsets of topics that lived for a moment go with them, and topics of the same
+// names begin without.
+func TestOffsetsGoWithTheirTopics(t *testing.T) {
+	c := systest.Start(t, systest.Options{})
+	adm := kadm.NewClient(c.Client())
+	if _, err := adm.CreateTopic(t.Context(), 1, 1, nil, "stays"); err != nil {
+		t.Fatal(err)
+	}
+	commit := func(topic string) {
+		t.Helper()
+		offsets := kadm.Offsets{}
+		offsets.AddOffset(topic, 0, 5, -1)
+		systest.Eventually(t, 30*time.Second, "the topic is known", func() error { return adm.CommitAllOffsets(t.Context(), "billing", offsets) })
+	}
+	commit("stays")
+	for i := range 5 {
+		topic := fmt.Sprint("brief", i)
+		if _, err := adm.CreateTopic(t.Context(), 1, 1, nil, topic); err != nil {
+			t.Fatal(err)
+		}
+		commit(topic)
+		if _, err := adm.DeleteTopic(t.Context(), topic); err != nil {
+			t.Fatal(err)
+		}
+		systest.Eventually(t, 30*time.Second, "the topic is made again", func() error {
+			_, err := adm.CreateTopic(t.Context(), 1, 1, nil, topic)
+			return err
+		})
+	}
+	systest.Eventually(t, 30*time.Second, "offsets of deleted topics go", func() error {
+		offsets, err := adm.FetchOffsets(t.Context(), "billing")
+		if err != nil {
+			return err
+		}
+		if topics := slices.Sorted(maps.Keys(offsets)); !slices.Equal(topics, []string{"stays"}) {
+			return fmt.Errorf("there are offsets of %s", topics)
+		}
+		return nil
+	})
+}

@@ -35,21 +35,20 @@ func (n *Node) beside(ctx context.Context, f func(context.Context)) func() {
 	}
 }
 
-// deletionsEvery is how long the offsets of a deleted topic may stay. The image
-// changes all the time; looking through its topics that often would cost.
+// deletionsEvery is how long the offsets of a deleted topic may stay. Topics may change
+// all the time; looking through all offsets that often would cost.
 const deletionsEvery = 2 * time.Second
 
 // tellDeletions tells the groups of topics that are deleted, until ctx ends.
 func (n *Node) tellDeletions(ctx context.Context) {
 	tick := time.NewTicker(deletionsEvery)
 	defer tick.Stop()
-	var seen *metadata.Image
-	known := make(map[metadata.TopicID]struct{})
+	var seen *metadata.Mark
 	due := false
 	for {
-		if img := n.ctl.Image(); img != seen {
-			seen = img
-			due = deletedTopics(img, known) || due
+		// A topic may have come and gone since the last look.
+		if mark := n.ctl.Image().TopicsMark(); mark != seen {
+			seen, due = mark, true
 		}
 		if due {
 			_, err := coordinator.All(ctx, n.groups, time.Now(), func(m *group.Machine, _ time.Time) (struct{}, []coordinator.Record) {
@@ -66,24 +65,4 @@ func (n *Node) tellDeletions(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// deletedTopics makes known the topics of img, and says whether one is gone.
-func deletedTopics(img *metadata.Image, known map[metadata.TopicID]struct{}) bool {
-	live := 0
-	for t := range img.Topics() {
-		if !t.Deleting {
-			known[t.ID] = struct{}{}
-			live++
-		}
-	}
-	if live == len(known) {
-		return false
-	}
-	for id := range known {
-		if t, ok := img.TopicByID(id); !ok || t.Deleting {
-			delete(known, id)
-		}
-	}
-	return true
 }
