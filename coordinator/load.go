@@ -241,17 +241,20 @@ func (sh *shard[M]) replayBatch(b commitlog.Batch, from commitlog.Offset) error 
 		if at < from {
 			continue
 		}
-		one := Record{Key: keep(rec.Key, rec.KeyBytes), Value: keep(rec.Value, rec.ValueBytes)}
+		one := Record{Key: bytesOf(rec.Key, rec.KeyBytes), Value: bytesOf(rec.Value, rec.ValueBytes)}
 		if err := sh.machine.Replay(one, int64(at), b.BaseTimestamp()+rec.TimestampDelta); err != nil {
 			return err
 		}
 	}
 }
 
-// keep copies what belongs to the log; n is -1 for null.
-func keep(b []byte, n int32) []byte {
+// bytesOf is nil for null, for which n is -1, and for nothing else.
+func bytesOf(b []byte, n int32) []byte {
+	if n >= 0 && b == nil {
+		return []byte{}
+	}
 	if n < 0 {
 		return nil
 	}
-	return append(make([]byte, 0, len(b)), b...)
+	return b
 }

@@ -17,7 +17,7 @@ type Record struct {
 // for a reply of it is told.
 type Machine interface {
 	// Replay takes one record of the log, in order, before Loaded. Key and Value
-	// are the machine's to keep. timestamp is the record's, in ms. What it does not
+	// are the log's, and good until it returns. timestamp is the record's, in ms. What it does not
 	// know it skips; an error says that the log makes no sense, and the shard does
 	// not load.
 	Replay(r Record, offset, timestamp int64) error

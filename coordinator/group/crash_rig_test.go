@@ -38,7 +38,7 @@ func (f fault) String() string {
 // death is a coordinator of one partition that dies at one append, after which another
 // takes over: all over one log.
 type death struct {
-	t      *testing.T
+	t      testing.TB
 	store  *memlog.Store
 	img    *metadata.Image
 	id     commitlog.ID
@@ -57,7 +57,7 @@ type death struct {
 	wg      sync.WaitGroup
 }
 
-func newDeath(t *testing.T, at int, kind fault) *death {
+func newDeath(t testing.TB, at int, kind fault) *death {
 	d := &death{t: t, at: at, kind: kind, store: memlog.New(memlog.Config{Latency: time.Millisecond}), img: metadata.Empty(), topics: &fakeTopics{topics: nil}}
 	apply := func(c *metadatapb.Command) metadata.Result {
 		img, results := metadata.Apply(d.img, d.img.Index()+1, metadata.NewEntry(c))
@@ -93,7 +93,7 @@ func newDeath(t *testing.T, at int, kind fault) *death {
 // takeOver has another coordinator open the log. The one before is not told.
 func (d *death) takeOver() {
 	shards := coordinator.New(coordinator.Config[*group.Machine]{Topic: "__consumer_offsets", Image: func() *metadata.Image { return d.img }, Partitions: d,
-		New: func(int32) *group.Machine { return group.New(d.cfg) }})
+		New: func(int32) *group.Machine { return group.New(d.cfg) }, LoadWait: time.Minute})
 	d.mu.Lock()
 	d.epoch++
 	epoch := d.epoch

@@ -79,7 +79,11 @@ func (m *Machine) Replay(r coordinator.Record, _, _ int64) error {
 	if len(r.Key) < 2 {
 		return fmt.Errorf("replay record of a group: key of %d bytes has no version", len(r.Key))
 	}
-	switch version := int16(binary.BigEndian.Uint16(r.Key)); version {
+	version := int16(binary.BigEndian.Uint16(r.Key))
+	if version != keyOffsetV0 && version != keyOffset {
+		r.Value = bytes.Clone(r.Value) // parts of it are kept
+	}
+	switch version {
 	case keyOffsetV0, keyOffset:
 		return m.replayOffset(r)
 	case keyGroup:
@@ -89,25 +93,46 @@ func (m *Machine) Replay(r coordinator.Record, _, _ int64) error {
 	}
 }
 
-func (m *Machine) replayOffset(r coordinator.Record) error {
-	var k kmsg.OffsetCommitKey
-	if err := k.ReadFrom(r.Key); err != nil {
-		return fmt.Errorf("replay offset: read key: %w", err)
+// readOffsetKey finds the parts of the key of an offset, behind its version. Nearly all
+// that a load reads are such keys.
+func readOffsetKey(b []byte) (group, topic []byte, partition int32, ok bool) {
+	text := func() []byte {
+		if len(b) < 2 || int(binary.BigEndian.Uint16(b)) > len(b)-2 {
+			return nil
+		}
+		n := 2 + int(binary.BigEndian.Uint16(b))
+		s := b[2:n:n]
+		b = b[n:]
+		return s
 	}
-	g := m.find(k.Group)
+	if group = text(); group != nil {
+		topic = text()
+	}
+	if topic == nil || len(b) != 4 {
+		return nil, nil, 0, false
+	}
+	return group, topic, int32(binary.BigEndian.Uint32(b)), true
+}
+
+func (m *Machine) replayOffset(r coordinator.Record) error {
+	group, topic, partition, ok := readOffsetKey(r.Key[2:])
+	if !ok {
+		return fmt.Errorf("replay offset: read key of %d bytes: %w", len(r.Key), errValue)
+	}
+	g := m.groups[string(group)]
 	if r.Value == nil {
 		if g != nil {
-			g.deleteOffset(k.Topic, k.Partition)
+			g.deleteOffset(string(topic), partition)
 			m.dropIfUnused(g)
 		}
 		return nil
 	}
 	var v kmsg.OffsetCommitValue
 	if err := v.ReadFrom(r.Value); err != nil {
-		return fmt.Errorf("replay offset of group %q: read value: %w", k.Group, err)
+		return fmt.Errorf("replay offset of group %q: read value: %w", group, err)
 	}
 	if g == nil {
-		g = m.create(k.Group)
+		g = m.create(string(group))
 	}
 	o := offset{at: v.Offset, epoch: -1, note: v.Metadata, committed: v.CommitTimestamp, expires: -1, topic: v.TopicID}
 	if v.Version >= 3 {
@@ -116,7 +141,12 @@ func (m *Machine) replayOffset(r coordinator.Record) error {
 	if v.Version == 1 {
 		o.expires = v.ExpireTimestamp // -1 is none, and not long ago (KAFKA-8069)
 	}
-	g.setOffset(k.Topic, k.Partition, o)
+	t := g.offsets[string(topic)]
+	if t == nil {
+		g.setOffset(string(topic), partition, o)
+		return nil
+	}
+	t[partition] = &o
 	return nil
 }
 
