@@ -47,6 +47,7 @@ type Processes struct {
 	Means
 	cfg   Config
 	nodes []*node
+	guest *node // see Join; nil without a whole cluster
 	life  lifeline
 }
 
@@ -75,7 +76,7 @@ func Start(ctx context.Context, cfg Config) (*Processes, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the cluster's directory: %w", err)
 	}
-	ports, release, err := freePorts(ctx, 2*cfg.Nodes)
+	ports, release, err := freePorts(ctx, 2*cfg.Nodes+1)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +105,8 @@ func Start(ctx context.Context, cfg Config) (*Processes, error) {
 		link.Join = join
 		c.nodes = append(c.nodes, newNode(cfg, int32(i+1), link))
 	}
+	links[0].Join = join
+	c.guest = newGuest(cfg, links[0], ports[2*cfg.Nodes])
 	release()
 	for _, n := range c.nodes {
 		if err := c.Start(ctx, n.id); err != nil {
@@ -128,9 +131,12 @@ func newNode(cfg Config, id int32, link Link) *node {
 		link = cfg.Rewire(id, link)
 	}
 	n := &node{id: id, link: link, dir: dataDir(cfg, id), log: filepath.Join(cfg.Dir, fmt.Sprintf("node%d.log", id))}
-	n.args = []string{"start", "--node-id", fmt.Sprint(id), "--listen", link.Listen, "--controller-listen", link.ControllerListen,
+	n.args = []string{"start", "--node-id", fmt.Sprint(id), "--listen", link.Listen,
 		"--join", strings.Join(link.Join, ","), "--store", link.Store, "--data-dir", n.dir, "--zone", fmt.Sprintf("zone-%d", id),
 		"--cache-bytes", "64MiB", "--log-format", "text"}
+	if link.ControllerListen != "" {
+		n.args = append(n.args, "--controller-listen", link.ControllerListen)
+	}
 	if link.Advertise != "" {
 		n.args = append(n.args, "--advertise", link.Advertise)
 	}
@@ -277,6 +283,11 @@ func (c *Processes) end(ctx context.Context, id int32, s syscall.Signal) error {
 	if err != nil {
 		return err
 	}
+	return n.end(ctx, s)
+}
+
+// end waits until the process has ended by a signal.
+func (n *node) end(ctx context.Context, s syscall.Signal) error {
 	n.mu.Lock()
 	n.mu.want = false
 	exited := n.mu.exited
@@ -288,7 +299,7 @@ func (c *Processes) end(ctx context.Context, id int32, s syscall.Signal) error {
 	case <-exited:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("node %d does not end by %v: %s", id, s, n.state())
+		return fmt.Errorf("node %d does not end by %v: %s", n.id, s, n.state())
 	}
 }
 
@@ -316,7 +327,11 @@ func (c *Processes) Paused(id int32) bool {
 // Exited implements Cluster.
 func (c *Processes) Exited() map[int32]string {
 	out := make(map[int32]string)
-	for _, n := range c.nodes {
+	all := c.nodes
+	if c.guest != nil {
+		all = append(slices.Clone(all), c.guest)
+	}
+	for _, n := range all {
 		n.mu.Lock()
 		if n.mu.died != "" {
 			out[n.id] = n.mu.died
@@ -341,6 +356,9 @@ func (c *Processes) Close() error {
 		if !n.down() {
 			errs = append(errs, c.Kill(ctx, n.id))
 		}
+	}
+	if c.guest != nil && !c.guest.down() {
+		errs = append(errs, c.guest.end(ctx, syscall.SIGKILL))
 	}
 	c.life.end()
 	return errors.Join(append(errs, c.close())...)

@@ -95,24 +95,40 @@ type partition struct {
 // Name implements Nemesis.
 func (p *partition) Name() string { return p.name }
 
+// redrawAfter is how long a cut waits for somebody to meet it before another is
+// drawn: two nodes neither of which leads the quorum have nothing to say.
+const redrawAfter = 2 * time.Second
+
 // Start implements Nemesis: something was kept when it returns.
 func (p *partition) Start(ctx context.Context, env *Env) (history.Event, error) {
 	h, err := reach(env)
 	if err != nil {
 		return history.Event{}, err
 	}
+	for {
+		e, err := p.once(ctx, env, h.Links())
+		if err == nil || ctx.Err() != nil {
+			return e, err
+		}
+		h.Links().Mend(p.ways...)
+	}
+}
+
+func (p *partition) once(ctx context.Context, env *Env, l *proxy.Links) (history.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, redrawAfter)
+	defer cancel()
 	p.ways, p.target = p.cut(env.Rand, env.Cluster.Nodes())
-	p.before = h.Links().Kept()
-	h.Links().Cut(p.ways...)
+	p.before = l.Kept()
+	l.Cut(p.ways...)
 	e := history.Event{Target: p.target}
 	resets := 0
 	if env.Rand.IntN(3) == 0 {
-		resets = h.Links().Reset(p.ways...)
+		resets = l.Reset(p.ways...)
 	}
-	if err := met(ctx, func() bool { return h.Links().Kept() > p.before }); err != nil {
+	if err := met(ctx, func() bool { return l.Kept() > p.before }); err != nil {
 		return e, err
 	}
-	e.Proof = fmt.Sprintf("%d bytes stalled", h.Links().Kept()-p.before)
+	e.Proof = fmt.Sprintf("%d bytes stalled", l.Kept()-p.before)
 	if resets > 0 {
 		e.Proof += fmt.Sprintf(", %d connections reset", resets)
 	}

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"ponor/controller"
 	"ponor/jepsen/cluster"
@@ -18,6 +21,7 @@ func quorumKinds() []Kind {
 	return []Kind{
 		{"voters", "take a node's vote, and give it back", cluster.NeedsQuorum, func() Nemesis { return &voters{} }},
 		{"transfer", "make another voter lead the quorum three times a second", cluster.NeedsQuorum, func() Nemesis { return &transfer{} }},
+		{"join", "start one more node, a broker only, then end it, in order or not", cluster.NeedsQuorum, func() Nemesis { return &join{} }},
 		{"drain", "drain one broker or several, then let them serve again", cluster.NeedsQuorum, func() Nemesis { return &drain{} }},
 	}
 }
@@ -203,4 +207,47 @@ func leads(ctx context.Context, env *Env, nodes []int32) int {
 func (d *drain) Stop(ctx context.Context, env *Env) (history.Event, error) {
 	defer env.Nodes.Free(d.nodes)
 	return run(d.nodes, env, func(n int32) error { return persist(ctx, env, brokerState(n, false)) })
+}
+
+// join has one more broker come and go.
+type join struct{ id int32 }
+
+// host can have one more node.
+type host interface {
+	Join(ctx context.Context) (int32, error)
+	Leave(ctx context.Context, inOrder bool) (string, error)
+}
+
+// Name implements Nemesis.
+func (*join) Name() string { return "join" }
+
+// Start implements Nemesis: clients are told of the broker when it returns.
+func (j *join) Start(ctx context.Context, env *Env) (history.Event, error) {
+	h, ok := env.Cluster.(host)
+	if !ok {
+		return history.Event{}, cluster.ErrCannot
+	}
+	var err error
+	if j.id, err = h.Join(ctx); err != nil {
+		return history.Event{}, err
+	}
+	e := history.Event{Target: nodeNames([]int32{j.id})}
+	err = met(ctx, func() bool {
+		md, err := env.Admin.BrokerMetadata(ctx)
+		return err == nil && slices.ContainsFunc(md.Brokers, func(b kadm.BrokerDetail) bool { return b.NodeID == j.id })
+	})
+	if err == nil {
+		e.Proof = "the metadata list it"
+	}
+	return e, err
+}
+
+// Stop implements Nemesis.
+func (j *join) Stop(ctx context.Context, env *Env) (history.Event, error) {
+	h, ok := env.Cluster.(host)
+	if !ok {
+		return history.Event{}, cluster.ErrCannot
+	}
+	proof, err := h.Leave(ctx, env.Rand.IntN(3) > 0)
+	return history.Event{Target: nodeNames([]int32{j.id}), Proof: proof}, err
 }
