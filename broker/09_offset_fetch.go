@@ -62,12 +62,11 @@ func (b *Broker) fetchOffsets(ctx context.Context, c call, rg kmsg.OffsetFetchRe
 // fetchOffsetsByID finds the names of topics, and their ids in the answer. Of all
 // offsets only those of topics that exist can be answered.
 func (b *Broker) fetchOffsetsByID(ctx context.Context, c call, rg kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetchResponseGroup {
-	img := b.image()
 	var unknown []kmsg.OffsetFetchResponseGroupTopic
 	if rg.Topics != nil {
 		named := []kmsg.OffsetFetchRequestGroupTopic{}
 		for _, rt := range rg.Topics {
-			t, err := topicWithID(img, rt.TopicID)
+			t, err := topicWithID(b.image(), rt.TopicID)
 			if err != nil {
 				unknown = append(unknown, unfetched(rt, codeOf(err)))
 				continue
@@ -78,7 +77,9 @@ func (b *Broker) fetchOffsetsByID(ctx context.Context, c call, rg kmsg.OffsetFet
 		rg.Topics = named
 	}
 	fg := b.fetchOffsets(ctx, c, rg)
-	found := fg.Topics
+	// An image from before the call may be older than a commit of another owner:
+	// the call waits for the partition to come here.
+	img, found := b.image(), fg.Topics
 	fg.Topics = unknown
 	for _, ft := range found {
 		if t, err := topicNamed(img, ft.Topic); err == nil {
