@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"ponor/jepsen/cluster"
 	"ponor/jepsen/nemesis"
 	"ponor/jepsen/proxy"
@@ -314,6 +317,7 @@ type locked struct {
 	down, paused map[int32]bool
 	kills        int
 	full         map[int32]bool
+	joined       bool
 }
 
 func newLocked() *locked {
@@ -366,6 +370,14 @@ func (c *locked) Empty(n int32) error {
 	return c.change(func() error { c.full[n] = false; return nil })
 }
 
+func (c *locked) Join(context.Context) (int32, error) {
+	return 4, c.change(func() error { c.joined = true; return nil })
+}
+
+func (c *locked) Leave(context.Context, bool) (string, error) {
+	return "node 4 is gone", c.change(func() error { c.joined = false; return nil })
+}
+
 func is(b bool) error {
 	if b {
 		return nil
@@ -409,6 +421,29 @@ func TestProcessesRunAfterwards(t *testing.T) {
 				t.Errorf("only nodes %v are free", got)
 			}
 		})
+	}
+}
+
+// One more broker leaves, whether clients were told of it or not.
+func TestGuestLeaves(t *testing.T) {
+	c := newLocked()
+	list, err := nemesis.Choose([]string{"join"}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	env := &nemesis.Env{Cluster: c, Admin: kadm.NewClient(cl), Rand: rand.New(rand.NewPCG(1, 1)), Now: func() int64 { return 0 }, Nodes: &nemesis.Claims{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if e, err := list[0].Start(ctx, env); err == nil || e.Proof != "" || !c.joined {
+		t.Errorf("start gives %+v, %v; joined %t", e, err, c.joined)
+	}
+	if e, err := list[0].Stop(t.Context(), env); err != nil || e.Proof == "" || c.joined {
+		t.Errorf("stop gives %+v, %v; joined %t", e, err, c.joined)
 	}
 }
 
