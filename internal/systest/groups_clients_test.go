@@ -93,3 +93,63 @@ func TestKafkaConsumerGroupsAgrees(t *testing.T) {
 		}
 	}
 }
+
+// Groups of the Java consumer: patterns, racks, members that do not poll, commits for
+// topics that are deleted.
+func TestClientJavaGroups(t *testing.T) {
+	t.Parallel()
+	c := systest.Start(t, systest.Options{})
+	argv := java(filepath.Join("testdata", "Groups.java"), c.Bootstrap())
+	out, err := tryCommand(t, "", argv[0], argv[1:]...)
+	t.Log(out)
+	if err != nil || !strings.Contains(out, "all good") {
+		t.Errorf("%v", err)
+	}
+}
+
+// kcat is a member of a group whose coordinator is killed: it reads on, and commits.
+func TestClientKcatGroup(t *testing.T) {
+	t.Parallel()
+	const records = 300
+	c := systest.Start(t, systest.Options{})
+	createTopic(t, c, "kcat", 3)
+	cl := c.Client(kgo.DefaultProduceTopic("kcat"), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()))
+	var offsets groupOffsets
+	defer offsets.close()
+	sum := func() (n int64) {
+		of, err := offsets.of(t.Context(), c, "cats")
+		if err != nil {
+			return -1
+		}
+		for _, o := range of {
+			n += o
+		}
+		return n
+	}
+	v := run(t, "kcat", []string{"kcat", "-b", c.Bootstrap(), "-q", "-u", "-X", "auto.offset.reset=earliest", "-X", "auto.commit.interval.ms=200",
+		"-X", "heartbeat.interval.ms=300", "-f", `{"name":"read","partition":%p,"offset":%o}\n`, "-G", "cats", "kcat"})
+	for i, n := range c.Nodes {
+		for range records / 3 {
+			if err := cl.ProduceSync(t.Context(), kgo.StringRecord("x")).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		systest.Eventually(t, 60*time.Second, "kcat has committed all", func() error {
+			if got := sum(); got != int64(i+1)*records/3 {
+				return fmt.Errorf("offsets are %d", got)
+			}
+			return nil
+		})
+		n.Kill()
+		n.Start()
+		c.WaitLive(3)
+	}
+	v.stop(t)
+	seen := map[[2]int64]bool{}
+	for _, e := range v.events {
+		seen[[2]int64{int64(e.Partition), e.Offset}] = true
+	}
+	if len(seen) != records {
+		t.Errorf("kcat read %d of %d records", len(seen), records)
+	}
+}
