@@ -169,9 +169,9 @@ func (r *run) begin(ctx context.Context) error {
 	r.admin.SetTimeoutMillis(5000)
 	id := rand.Uint64() // of this run, also if the seed is another's
 	r.header = history.Header{
-		Run: fmt.Sprintf("%08x", uint32(id)), Began: time.Now().UTC().Format(time.RFC3339), Workload: r.o.Workload, Nemesis: r.o.Nemesis,
+		Run: fmt.Sprintf("%08x", uint32(id)), Began: time.Now().UTC().Format(time.RFC3339), Workload: r.o.Workload, Nemesis: nemesis.Expected(r.o.Nemesis),
 		Seed: r.o.Seed, Product: r.o.Product, Client: r.o.Client, Nodes: len(r.cluster.Nodes()), Idempotent: r.o.Idempotent,
-		Settings: map[string]string{"time": r.o.Time.String()},
+		Settings: map[string]string{"time": r.o.Time.String(), "nemesis": strings.Join(r.o.Nemesis, ",")},
 	}
 	r.o.Options.Exclusive = r.own != nil
 	r.work.Plan(&r.o.Options, &r.header)

@@ -21,6 +21,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ponor/jepsen/cluster"
+	"ponor/jepsen/history"
 	"ponor/jepsen/nemesis"
 	"ponor/jepsen/proxy"
 	"ponor/sharedlog/objstore"
@@ -307,6 +308,29 @@ func TestUnmetFaultIsAnError(t *testing.T) {
 		if _, err := n.Stop(t.Context(), env); err != nil {
 			t.Errorf("%s: stop gives %v", k.Name, err)
 		}
+	}
+}
+
+// The schedule takes such a fault back, and goes on.
+func TestScheduleTakesUnmetFaultsBack(t *testing.T) {
+	s := &cluster.Script{File: filepath.Join(t.TempDir(), "f")}
+	w := &wired{scripts: map[int32]*cluster.Script{1: s, 2: s, 3: s}}
+	list, err := nemesis.Choose([]string{"store-full"}, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	sched := &nemesis.Schedule{
+		Nemeses: list, Every: time.Millisecond, Env: func(string) *nemesis.Env { return w.env(1) },
+		Record: func(e *history.Event) { t.Errorf("event %+v", *e) },
+	}
+	started, err := sched.Run(ctx, rand.New(rand.NewPCG(1, 1)))
+	if err != nil || started != 0 || len(sched.On()) > 0 {
+		t.Errorf("%d started, %v are on, %v", started, sched.On(), err)
+	}
+	if b, err := os.ReadFile(s.File); err != nil || strings.Contains(string(b), "full") {
+		t.Errorf("the store still has %s, %v", b, err)
 	}
 }
 

@@ -90,6 +90,12 @@ func expand(names []string, ok func(Kind) bool) []string {
 	return list
 }
 
+// Expected are those of the names that must happen in a run: not all that Chaos
+// stands for.
+func Expected(names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == Chaos })
+}
+
 // Needs are what a cluster must be given to have the faults, beside those that
 // need root if Chaos asks for them.
 func Needs(names []string) []string {

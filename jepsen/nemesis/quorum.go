@@ -233,7 +233,7 @@ func (j *join) Start(ctx context.Context, env *Env) (history.Event, error) {
 	}
 	e := history.Event{Target: nodeNames([]int32{j.id})}
 	err = met(ctx, func() bool {
-		md, err := env.Admin.BrokerMetadata(ctx)
+		md, err := env.Admin.Metadata(ctx) // of all topics: that of brokers alone may be of long ago
 		return err == nil && slices.ContainsFunc(md.Brokers, func(b kadm.BrokerDetail) bool { return b.NodeID == j.id })
 	})
 	if err == nil {

@@ -72,9 +72,12 @@ func (s *Schedule) Run(ctx context.Context, rng *rand.Rand) (int, error) {
 	for len(s.Nemeses) > 0 && sleep(ctx, spread(rng, s.Every)) {
 		var on []Nemesis
 		for _, n := range subset(rng, s.Nemeses) {
-			on = append(on, n)
-			if s.start(ctx, n, envs[n.Name()]) {
+			ok, undo := s.start(ctx, n, envs[n.Name()])
+			if ok {
 				started++
+			}
+			if undo {
+				on = append(on, n)
 			}
 		}
 		sleep(ctx, spread(rng, s.Every))
@@ -90,17 +93,33 @@ func (s *Schedule) Run(ctx context.Context, rng *rand.Rand) (int, error) {
 	return started, nil
 }
 
-func (s *Schedule) start(ctx context.Context, n Nemesis, env *Env) bool {
+// start says whether a fault began, and whether there is something to undo.
+func (s *Schedule) start(ctx context.Context, n Nemesis, env *Env) (ok, undo bool) {
 	ctx, cancel := context.WithTimeout(ctx, doTimeout)
 	defer cancel()
 	s.set(n.Name(), true)
 	at := env.Now()
 	e, err := n.Start(ctx, env)
+	if errors.Is(err, errUnmet) && s.withdraw(n, env) {
+		return false, false
+	}
 	if len(e.Target) == 0 && err == nil {
-		return false // all nodes were another's
+		return false, true // all nodes were another's
 	}
 	s.record(e, n.Name(), "start", at, env.Now(), err)
-	return err == nil
+	return err == nil, true
+}
+
+// withdraw undoes a fault that nothing met, as if it had not been tried: nobody
+// asked while it was on, mostly because of another one.
+func (s *Schedule) withdraw(n Nemesis, env *Env) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), undoTimeout)
+	defer cancel()
+	if _, err := n.Stop(ctx, env); err != nil {
+		return false
+	}
+	s.set(n.Name(), false)
+	return true
 }
 
 func (s *Schedule) stop(n Nemesis, env *Env) error {
