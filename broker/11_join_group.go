@@ -28,12 +28,9 @@ func (b *Broker) joinGroup(ctx context.Context, c call, req *kmsg.JoinGroupReque
 	}
 	failed := answer[*kmsg.JoinGroupResponse](req)
 	failed.Generation, failed.MemberID, failed.Version = -1, req.MemberID, req.Version
-	resp, err := askGroup(ctx, b, c, req.Group,
-		func(m *group.Machine, now time.Time, reply func(*kmsg.JoinGroupResponse)) []coordinator.Record {
-			records := m.JoinGroup(now, c.caller(), req, reply)
-			c.Forget() // it may wait for the other members' requests for minutes
-			req = nil
-			return records
+	resp, err := askGroup(ctx, b, c, req.Group, req,
+		func(m *group.Machine, now time.Time, req *kmsg.JoinGroupRequest, reply func(*kmsg.JoinGroupResponse)) []coordinator.Record {
+			return m.JoinGroup(now, c.caller(), req, reply)
 		})
 	if err != nil {
 		resp, failed.ErrorCode = failed, codeOf(err)

@@ -10,24 +10,16 @@ package broker
 
 import (
 	"context"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"ponor/coordinator"
 	"ponor/coordinator/group"
 )
 
 func (b *Broker) syncGroup(ctx context.Context, c call, req *kmsg.SyncGroupRequest) kmsg.Response {
 	failed := answer[*kmsg.SyncGroupResponse](req)
 	failed.MemberAssignment, failed.Version = []byte{}, req.Version
-	resp, err := askGroup(ctx, b, c, req.Group,
-		func(m *group.Machine, now time.Time, reply func(*kmsg.SyncGroupResponse)) []coordinator.Record {
-			records := m.SyncGroup(now, req, reply)
-			c.Forget() // it may wait for the leader's request for minutes
-			req = nil
-			return records
-		})
+	resp, err := askGroup(ctx, b, c, req.Group, req, (*group.Machine).SyncGroup)
 	if err != nil {
 		resp, failed.ErrorCode = failed, codeOf(err)
 	}

@@ -51,14 +51,22 @@ func (b *Broker) onGroup(ctx context.Context, c call, id string, f func(m *group
 	return groups.Do(ctx, id, c.Received, f)
 }
 
-// askGroup is onGroup for a call that waits for other members.
-func askGroup[T any](ctx context.Context, b *Broker, c call, id string, f func(m *group.Machine, now time.Time, reply func(T)) []coordinator.Record) (T, error) {
+// askGroup is onGroup for a call that may wait for other members' requests for minutes,
+// in which its own is forgotten.
+func askGroup[Q, T any](ctx context.Context, b *Broker, c call, id string, req *Q,
+	f func(m *group.Machine, now time.Time, req *Q, reply func(T)) []coordinator.Record,
+) (T, error) {
 	groups, err := b.groups()
 	if err != nil {
 		var none T
 		return none, err
 	}
-	return coordinator.Ask(ctx, groups, id, c.Received, f)
+	return coordinator.Ask(ctx, groups, id, c.Received, func(m *group.Machine, now time.Time, reply func(T)) []coordinator.Record {
+		records := f(m, now, req, reply)
+		c.Forget()
+		req = nil
+		return records
+	})
 }
 
 // caller is who sent the request, as groups show their members.

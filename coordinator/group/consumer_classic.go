@@ -166,17 +166,20 @@ func (c *consumerGroup) hear(client Caller, instance *string, protocols []kmsg.J
 	slices.Sort(s.topics)
 	s.topics = slices.Compact(s.topics)
 	owned := make(partitionSet)
-	topics := c.m.cfg().Topics()
 	for _, o := range metadata.OwnedPartitions {
-		t, ok := topics.Topic(o.Topic)
-		if !ok {
-			continue
-		}
-		for _, n := range o.Partitions {
-			owned[assignor.Partition{Topic: t.ID, Number: n}] = 0
-		}
+		c.named(o.Topic, o.Partitions, func(p assignor.Partition) { owned[p] = 0 })
 	}
 	return s, owned, true
+}
+
+// named finds those of a topic's partitions that there are.
+func (c *consumerGroup) named(topic string, numbers []int32, found func(assignor.Partition)) {
+	t, _ := c.m.cfg().Topics().Topic(topic) // one that is gone has none
+	for _, n := range numbers {
+		if n >= 0 && n < t.Partitions {
+			found(assignor.Partition{Topic: t.ID, Number: n})
+		}
+	}
 }
 
 // classicMember is the member that a request of the classic protocol is of.

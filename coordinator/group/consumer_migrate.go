@@ -65,19 +65,12 @@ func (c *consumerGroup) fromAssignment(b []byte, epoch int32) partitionSet {
 	if a.ReadFrom(b) != nil {
 		return set
 	}
-	topics := c.m.cfg().Topics()
 	for _, at := range a.Topics {
-		t, ok := topics.Topic(at.Topic)
-		if !ok {
-			continue
-		}
-		for _, n := range at.Partitions {
-			p := assignor.Partition{Topic: t.ID, Number: n}
-			if n < 0 || n >= t.Partitions || c.assignedTo(p) {
-				continue
+		c.named(at.Topic, at.Partitions, func(p assignor.Partition) {
+			if !c.assignedTo(p) {
+				set[p] = epoch
 			}
-			set[p] = epoch
-		}
+		})
 	}
 	return set
 }

@@ -17,7 +17,7 @@ import (
 // 10,000 idle groups fit into 20 MiB: each of these was used, was left, and has
 // offsets of three partitions.
 func TestTheMemoryOfIdleGroups(t *testing.T) {
-	const n = 10_000
+	n := manyGroups()
 	source := newRig(t, func(c *group.Config) { c.InitialRebalanceDelay = -1 })
 	source.loose = true
 	for i := range n {
@@ -46,7 +46,7 @@ func TestTheMemoryOfIdleGroups(t *testing.T) {
 // And 10,000 groups with a live member each, which reads three partitions, as clients
 // are: it can do two protocols, and its id ends in a UUID.
 func TestTheMemoryOfLiveGroups(t *testing.T) {
-	const n = 10_000
+	n := manyGroups()
 	source := newRig(t, func(c *group.Config) { c.InitialRebalanceDelay, c.NewID = -1, nil })
 	source.loose = true
 	assignment := kmsg.NewConsumerMemberAssignment()
@@ -83,6 +83,14 @@ func TestTheMemoryOfLiveGroups(t *testing.T) {
 			return m
 		})
 	})
+}
+
+// manyGroups are enough for an average.
+func manyGroups() int {
+	if testing.Short() {
+		return 1000
+	}
+	return 10_000
 }
 
 // weigh measures a machine of n groups by what is freed with it.
