@@ -55,7 +55,7 @@ bench-kafka: build ## Measure it and Apache Kafka in turns (needs Java and deplo
 bench-groups: build ## Measure consumer groups of both (needs the same)
 	$(GO) run ./deploy/bench -groups -kafka -rounds 3
 
-clients: build ## Test with kcat, the Java tools, kafka-python and franz-go's own suite
+clients: build ## Test with kcat, the Java tools and consumers, librdkafka, kafka-python and franz-go's own suite; groups under kills
 	bash deploy/ci/clients.sh
 
 clients-s3: build ## The same with the logs in an S3 server in memory

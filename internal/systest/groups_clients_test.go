@@ -19,7 +19,7 @@ import (
 
 // Kafka's own tool and ours show the same group, and each takes the offsets that the
 // other exports.
-func TestKafkaConsumerGroupsAgrees(t *testing.T) {
+func TestClientConsumerGroupsToolAgrees(t *testing.T) {
 	const tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 	c := systest.Start(t, systest.Options{})
 	if _, err := kadm.NewClient(c.Client()).CreateTopic(t.Context(), 3, 1, nil, "orders"); err != nil {
