@@ -72,8 +72,10 @@ type requests struct {
 	// rules for brokers whose clients lately sent these requests.
 	rules func(env *Env, lately []int16) []proxy.Rule
 	all   bool // reset all connections first
+	long  bool // requests are held longer than clients wait
 	on    []*proxy.Active
 	where []int32
+	past  []*proxy.Active // that may still hold something
 }
 
 // Name implements Nemesis.
@@ -86,6 +88,7 @@ func (r *requests) Start(ctx context.Context, env *Env) (history.Event, error) {
 		return history.Event{}, err
 	}
 	rules := r.rules(env, lately(ctx, env, h))
+	r.long = rules[0].Wait > commitWait
 	r.where = env.Cluster.Nodes()
 	resets := 0
 	for _, n := range r.where {
@@ -107,8 +110,10 @@ func (r *requests) Start(ctx context.Context, env *Env) (history.Event, error) {
 	return e, err
 }
 
-func (r *requests) counts() (sum proxy.Counts) {
-	for _, a := range r.on {
+func (r *requests) counts() proxy.Counts { return total(r.on) }
+
+func total(list []*proxy.Active) (sum proxy.Counts) {
+	for _, a := range list {
 		c := a.Counts()
 		sum.Matched += c.Matched
 		sum.Done += c.Done
@@ -126,18 +131,38 @@ func (r *requests) told() string {
 	return text
 }
 
-// Stop implements Nemesis: what is held is delivered.
-func (r *requests) Stop(ctx context.Context, _ *Env) (history.Event, error) {
-	for _, a := range r.on {
+// Stop implements Nemesis. What is held for long stays so in every second case,
+// as in a network, to be delivered after its client has given up.
+func (r *requests) Stop(ctx context.Context, env *Env) (history.Event, error) {
+	on := r.on
+	if r.long && env.Rand.IntN(2) == 0 {
+		for _, a := range on {
+			a.Retire()
+		}
+		c := r.counts()
+		r.past = append(r.past, on...)
+		e := history.Event{Target: nodeNames(r.where), Proof: fmt.Sprintf("%d requests met it, %d are still held%s", c.Matched, c.Matched-c.Done, r.late())}
+		r.on, r.where = nil, nil
+		return e, nil
+	}
+	for _, a := range on {
 		a.End()
 	}
 	// Of a node that is down nothing is delivered.
 	soon, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_ = met(soon, func() bool { c := r.counts(); return c.Done == c.Matched })
-	e := history.Event{Target: nodeNames(r.where), Proof: r.told()}
+	e := history.Event{Target: nodeNames(r.where), Proof: r.told() + r.late()}
 	r.on, r.where = nil, nil
 	return e, nil
+}
+
+// late tells of what was held beyond the end of a fault.
+func (r *requests) late() string {
+	if c := total(r.past); c.Done > 0 {
+		return fmt.Sprintf("; of those held longer, %d were delivered, %d of them after the client had gone", c.Done, c.Late)
+	}
+	return ""
 }
 
 // Keys of requests that change something.

@@ -202,6 +202,21 @@ func TestHoldAndRelease(t *testing.T) {
 	}
 }
 
+// A rule that is retired keeps what it holds, until the proxy is healed.
+func TestRetiredRuleHoldsOn(t *testing.T) {
+	s := newSetup(t)
+	a := s.proxy.Add(proxy.Rule{Action: proxy.Hold, Wait: time.Hour})
+	send(t, s.client, heartbeat, 1, "held")
+	until(t, func() bool { return a.Counts().Matched == 1 })
+	a.Retire()
+	other := dial(t, s.proxy.Address())
+	send(t, other, heartbeat, 2, "passes")
+	answer(t, other, 2)
+	wantBodies(t, s.server.received(t, 1), "passes")
+	s.proxy.Heal()
+	answer(t, s.client, 1)
+}
+
 func TestHoldForAWhile(t *testing.T) {
 	s := newSetup(t)
 	a := s.proxy.Add(proxy.Rule{Action: proxy.Hold, Wait: time.Millisecond})

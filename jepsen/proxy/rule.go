@@ -75,8 +75,9 @@ type Active struct {
 	once  sync.Once
 	set   *rules
 
-	mu     sync.Mutex
-	counts Counts
+	mu      sync.Mutex
+	counts  Counts
+	retired bool
 }
 
 // Counts so far.
@@ -92,10 +93,28 @@ func (a *Active) End() {
 	a.set.remove(a)
 }
 
+// Retire has the rule meet no more requests. What it holds stays until its Wait
+// has passed, or until the proxy is healed.
+func (a *Active) Retire() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.retired = true
+}
+
+// meets says whether the rule is for one more request, and counts it.
+func (a *Active) meets() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.retired || a.rule.Times > 0 && a.counts.Matched >= a.rule.Times {
+		return false
+	}
+	a.counts.Matched++
+	return true
+}
+
 func (a *Active) add(c Counts) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.counts.Matched += c.Matched
 	a.counts.Done += c.Done
 	a.counts.Late += c.Late
 }
@@ -146,11 +165,9 @@ func (r *rules) match(q *request) *Active {
 			a.rule.Action == Duplicate && !q.idempotent():
 			continue
 		}
-		if a.rule.Times > 0 && a.Counts().Matched >= a.rule.Times {
-			continue
+		if a.meets() {
+			return a
 		}
-		a.add(Counts{Matched: 1})
-		return a
 	}
 	return nil
 }
