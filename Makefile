@@ -67,8 +67,8 @@ mutants: ## Break each rule of the shared log and see its test fail, in about 15
 sim: ## Simulate a cluster under faults on virtual time: SEEDS (50) from SEED (1)
 	$(GO) test -tags synctests ./jepsen/sim -run TestSeeds -v -timeout 0 -sim.seeds $(SEEDS) -sim.seed $(SEED)
 
-jepsen: TIME = 30s
-jepsen: build ## Hurt a cluster of processes and judge what its clients saw: five runs of TIME (30s)
+jepsen: TIME = 20s
+jepsen: build ## Hurt a cluster of processes and judge what its clients saw: five runs of TIME (20s)
 	set -e; for run in queue/none queue/kill queue/pause queue/move groups/kill; do echo "== $$run"; \
 		$(BIN)/ponor jepsen run --time $(TIME) --workload $${run%/*} --nemesis $${run#*/} --out jepsen-runs/ci-$$(date +%s)-$${run%/*}-$${run#*/}; done
 
