@@ -116,3 +116,24 @@ func TestExternalCommands(t *testing.T) {
 		t.Errorf("a command that failed: %v", err)
 	}
 }
+
+// A node that does not end when it is told to is killed, so that it is seen to
+// be down.
+func TestStubbornNodeIsKilled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "stubborn")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\ntrap '' TERM\necho ready\nwhile :; do sleep 0.05; done\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Binary: path, Dir: t.TempDir()}
+	c := &Processes{cfg: cfg, nodes: []*node{newNode(cfg, 1, Link{})}}
+	if err := c.Start(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	eventually(t, "the trap is set", func() bool { b, err := os.ReadFile(c.Log(1)); return err == nil && len(b) > 0 })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := c.Stop(ctx, 1); err == nil || !c.Down(1) {
+		t.Errorf("stopped with %v, down %v", err, c.Down(1))
+	}
+}

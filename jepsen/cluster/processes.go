@@ -299,7 +299,11 @@ func (n *node) end(ctx context.Context, s syscall.Signal) error {
 	case <-exited:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("node %d does not end by %v: %s", n.id, s, n.state())
+		// It must not end some time later, when nobody would start it again.
+		err := fmt.Errorf("node %d did not end by %v, it was killed: %s", n.id, s, n.state())
+		_ = n.signal(syscall.SIGKILL)
+		<-exited
+		return err
 	}
 }
 
