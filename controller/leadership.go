@@ -197,7 +197,7 @@ func (l *leadership) reconcile(last *time.Time) {
 		}
 	}
 	l.adopt(img, now)
-	l.finishMoves(img)
+	l.finishMoves()
 	l.rebalance(img, now)
 }
 

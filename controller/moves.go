@@ -136,24 +136,35 @@ func liveOf(img *metadata.Image, ids []metadata.BrokerID) (metadata.Incarnation,
 	return metadata.Incarnation{}, false
 }
 
-// finishMoves completes reassignments whose owner is in the new list. Nothing
-// is copied between replicas of a shared topic, so that is all there is to it.
-func (l *leadership) finishMoves(img *metadata.Image) {
-	var commands []*metadatapb.Command
-	var keys []partitionKey
-	l.moves.mu.Lock()
-	for k := range l.moves.mu.reassigns {
+// arrived lists commands that complete reassignments whose owner is in the new
+// list, and forgets those that are moot. The image is read under the lock: one from
+// before would not show a reassignment that was just asked for.
+func (m *moves) arrived(image func() *metadata.Image) (commands []*metadatapb.Command, keys []partitionKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.mu.reassigns) == 0 {
+		return nil, nil
+	}
+	img := image()
+	for k := range m.mu.reassigns {
 		p, ok := img.Partition(k.topic, k.number)
 		if !ok || len(p.Adding)+len(p.Removing) == 0 {
-			delete(l.moves.mu.reassigns, k)
+			delete(m.mu.reassigns, k)
 			continue
 		}
 		if want := wantedReplicas(p); slices.Contains(want, p.Owner.Broker) && len(commands) < maxMoves {
 			commands, keys = append(commands, assignCommand(k, want, nil, nil)), append(keys, k)
 		}
 	}
-	l.moves.mu.Unlock()
-	if len(commands) == 0 {
+	return commands, keys
+}
+
+// finishMoves completes reassignments whose owner is in the new list. Nothing
+// is copied between replicas of a shared topic, so that is all there is to it. What
+// is complete is looked up again at the gate: a partition may be reassigned anew
+// while we wait for it.
+func (l *leadership) finishMoves() {
+	if commands, _ := l.moves.arrived(l.images.image); len(commands) == 0 {
 		return
 	}
 	leave, err := l.enter(l.ctx)
@@ -161,6 +172,10 @@ func (l *leadership) finishMoves(img *metadata.Image) {
 		return
 	}
 	defer leave()
+	commands, keys := l.moves.arrived(l.images.image)
+	if len(commands) == 0 {
+		return
+	}
 	_, results, err := l.propose(l.ctx, commands)
 	if err != nil {
 		l.log.Debug("cannot complete reassignments, will try again", "err", err)
