@@ -82,6 +82,7 @@ func (s *Schedule) Run(ctx context.Context, rng *rand.Rand) (int, error) {
 		}
 		sleep(ctx, spread(rng, s.Every))
 		rng.Shuffle(len(on), func(i, j int) { on[i], on[j] = on[j], on[i] })
+		slices.SortStableFunc(on, func(a, b Nemesis) int { return rank(a) - rank(b) })
 		var errs []error
 		for _, n := range on {
 			errs = append(errs, s.stop(n, envs[n.Name()]))
@@ -91,6 +92,15 @@ func (s *Schedule) Run(ctx context.Context, rng *rand.Rand) (int, error) {
 		}
 	}
 	return started, nil
+}
+
+// rank orders the undoing of faults: that of some takes a cluster that works.
+func rank(n Nemesis) int {
+	switch n.(type) {
+	case *voters, *drain, *restart:
+		return 1
+	}
+	return 0
 }
 
 // start says whether a fault began, and whether there is something to undo.

@@ -125,6 +125,53 @@ func TestScheduleUndoesWhatItDoes(t *testing.T) {
 	}
 }
 
+// What takes a cluster that works to be undone is undone after what hurts it.
+func TestScheduleUndoesInAnOrderThatWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &rolling{newNodes()}
+		list, err := nemesis.Choose([]string{"pause", "restart"}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := 0
+		on := map[string]bool{}
+		s := &nemesis.Schedule{
+			Nemeses: list,
+			Record: func(e *history.Event) {
+				on[e.Fault] = e.Phase == "start"
+				if e.Fault == "restart" && e.Phase == "stop" && on["pause"] {
+					t.Errorf("restart is undone while nodes are paused")
+				}
+				if on["pause"] && on["restart"] {
+					both++
+				}
+			},
+			Env: func(string) *nemesis.Env {
+				return &nemesis.Env{Cluster: c, Rand: rand.New(rand.NewPCG(3, 7)), Now: func() int64 { return 0 }, Nodes: &nemesis.Claims{}}
+			},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		if _, err := s.Run(ctx, rand.New(rand.NewPCG(3, 1))); err != nil {
+			t.Fatal(err)
+		}
+		if both < 5 {
+			t.Errorf("both were on %d times", both)
+		}
+	})
+}
+
+// rolling is a cluster whose nodes end in order and come back.
+type rolling struct{ *nodes }
+
+func (*rolling) Can(string) bool                     { return true }
+func (*rolling) Stop(context.Context, int32) error   { time.Sleep(time.Second); return nil }
+func (*rolling) Start(context.Context, int32) error  { return nil }
+func (*rolling) Bootstrap() []string                 { return nil }
+func (*rolling) Pause(context.Context, int32) error  { return nil }
+func (*rolling) Resume(context.Context, int32) error { return nil }
+func (*rolling) Paused(int32) bool                   { return true }
+
 // A fault that could not be done is told with its error.
 func TestScheduleTellsWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
