@@ -115,6 +115,9 @@ func (r *restart) Start(ctx context.Context, env *Env) (history.Event, error) {
 // rollTimeout bounds the end of one node and its return.
 const rollTimeout = time.Minute
 
+// rollWait bounds the wait for a cluster with the node that was restarted.
+const rollWait = 10 * time.Second
+
 // roll starts the first node and goes on with the others until it is told to
 // end.
 func (r *restart) roll(done <-chan struct{}, env *Env) (string, error) {
@@ -130,8 +133,10 @@ func (r *restart) roll(done <-chan struct{}, env *Env) (string, error) {
 			rolled++
 			err = env.Cluster.Start(ctx, n)
 		}
-		if err == nil {
-			err = cluster.WaitReady(ctx, env.Cluster)
+		if err == nil { // others may be down by another fault: then it goes on after a while
+			ready, stop := context.WithTimeout(ctx, rollWait)
+			_ = cluster.WaitReady(ready, env.Cluster)
+			stop()
 		}
 		cancel()
 		if err != nil {
