@@ -171,7 +171,13 @@ func (r *run) begin(ctx context.Context) error {
 	r.header = history.Header{
 		Run: fmt.Sprintf("%08x", uint32(id)), Began: time.Now().UTC().Format(time.RFC3339), Workload: r.o.Workload, Nemesis: nemesis.Expected(r.o.Nemesis),
 		Seed: r.o.Seed, Product: r.o.Product, Client: r.o.Client, Nodes: len(r.cluster.Nodes()), Idempotent: r.o.Idempotent,
-		Settings: map[string]string{"time": r.o.Time.String(), "nemesis": strings.Join(r.o.Nemesis, ",")},
+		Settings: map[string]string{"time": r.o.Time.String()},
+	}
+	if len(r.header.Nemesis) < len(r.o.Nemesis) {
+		r.header.Settings["nemesis"] = strings.Join(r.o.Nemesis, ",")
+	}
+	if len(r.o.Extra) == 1 {
+		r.header.Settings["node-flag"] = r.o.Extra[0]
 	}
 	r.o.Options.Exclusive = r.own != nil
 	r.work.Plan(&r.o.Options, &r.header)
