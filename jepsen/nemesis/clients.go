@@ -131,11 +131,11 @@ func (r *requests) told() string {
 	return text
 }
 
-// Stop implements Nemesis. What is held for long stays so in every second case,
-// as in a network, to be delivered after its client has given up.
-func (r *requests) Stop(ctx context.Context, env *Env) (history.Event, error) {
+// Stop implements Nemesis. What is held for long stays so, as in a network, to
+// be delivered after its client has given up.
+func (r *requests) Stop(ctx context.Context, _ *Env) (history.Event, error) {
 	on := r.on
-	if r.long && env.Rand.IntN(2) == 0 {
+	if r.long {
 		for _, a := range on {
 			a.Retire()
 		}
@@ -195,7 +195,7 @@ func holdRules(env *Env, lately []int16) []proxy.Rule {
 	if len(lately) > 0 && (!slices.Contains(lately, api) || env.Rand.IntN(2) == 0) {
 		api = lately[env.Rand.IntN(len(lately))]
 	}
-	wait := []time.Duration{time.Second, commitWait, 8 * time.Second, 30 * time.Second}[env.Rand.IntN(4)]
+	wait := []time.Duration{time.Second, commitWait, 12 * time.Second, 30 * time.Second}[env.Rand.IntN(4)]
 	if api == kmsg.OffsetCommit.Int16() {
 		wait = min(wait, commitWait)
 	}
