@@ -3,6 +3,7 @@ package sharedlog_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -461,5 +462,69 @@ func TestCheckpointOfAPackThatWasOvertaken(t *testing.T) {
 	f.holds(l, want)
 	if got, replayed := f.state(l), f.replayed(l); got != replayed {
 		t.Fatalf("recovered state is\n%s\na replay gives\n%s", got, replayed)
+	}
+}
+
+// unpackable refuses to read slots for a rewrite, as long as on is set.
+type unpackable struct {
+	objstore.Bucket
+	why objstore.Reason
+	on  *atomic.Bool
+}
+
+func (u *unpackable) For(r objstore.Reason) objstore.Bucket {
+	return &unpackable{objstore.For(u.Bucket, r), r, u.on}
+}
+
+func (u *unpackable) GetRange(ctx context.Context, key string, pos int64, b []byte) (int, error) {
+	if u.on.Load() && u.why == objstore.ReasonRead && strings.Contains(key, "/wal/") {
+		return 0, errors.New("not now")
+	}
+	return u.Bucket.GetRange(ctx, key, pos, b)
+}
+
+// A tail that was inherited in slots stays out of the index until it is rewritten:
+// an index that lists slots could be trimmed at its front, and what was made of it
+// would not fit into its place.
+func TestInheritedSlotsAreNotFolded(t *testing.T) {
+	f := newFixture(t)
+	var on atomic.Bool
+	on.Store(true)
+	a, b := f.start(1, lazy), f.start(2, func(c *sharedlog.Config) {
+		c.PackAge, c.MaintainEvery, c.MaxExtents, c.Bucket = time.Millisecond, time.Millisecond, 4, &unpackable{c.Bucket, 0, &on}
+	})
+	p := f.topic(1, a)[0]
+	l := f.open(a, p)
+	a2 := f.start(3, lazy)
+	for i := range 4 { // four slots each, few enough to be handed over without an index
+		from, to := a, a2
+		if i%2 == 1 {
+			from, to = a2, a
+		}
+		for range 4 {
+			f.fill(l, 1, 150)
+		}
+		if i == 3 {
+			to = b
+		}
+		l = f.moved(l, from, to, p)
+	}
+	f.grow(l, p, 3, func(int) int { return 150 })
+	if err := l.Trim(f.ctx(), 9); err != nil {
+		t.Fatal(err)
+	}
+	f.grow(l, p, 3, func(int) int { return 150 })
+	on.Store(false)
+	f.until("what was inherited is rewritten, and what was trimmed is gone", func() bool {
+		now, _ := f.c.Image().PartitionByStream(p.Stream)
+		return now.Extents[0].Base == 8 && !slices.ContainsFunc(now.Extents, func(x metadata.Extent) bool {
+			return strings.HasPrefix(x.Object, "wal/")
+		})
+	})
+	if got := f.all(l, 9); len(got) != 18 { // the fifth batch has 8 and 9
+		t.Errorf("the log has %d batches, want 18", len(got))
+	}
+	if err := metadata.Check(f.c.Image()); err != nil {
+		t.Error(err)
 	}
 }

@@ -91,18 +91,8 @@ const (
 
 // rewriteFor finds a range of extents that should become one run, nil if none.
 func (e *Engine) rewriteFor(ctx context.Context, p metadata.Partition) (*rewrite, error) {
-	inherited := func(x metadata.Extent) (bool, error) {
-		if isSlot(x.Object) || !x.Indirect {
-			return isSlot(x.Object), nil
-		}
-		sec, err := e.reader.sectionOf(ctx, p.Stream, x)
-		if err != nil {
-			return false, err
-		}
-		return len(sec.Entries) > 0 && isSlot(sec.Entries[0].Object), nil
-	}
 	for i := len(p.Extents) - 1; i >= 0; i-- {
-		is, err := inherited(p.Extents[i])
+		is, err := e.inherited(ctx, p, i)
 		if err != nil {
 			return nil, err
 		}
@@ -123,6 +113,20 @@ func (e *Engine) rewriteFor(ctx context.Context, p metadata.Partition) (*rewrite
 		}
 	}
 	return nil, nil
+}
+
+// inherited says whether an extent lies in slots of somebody else's WAL, which a
+// rewrite makes runs of.
+func (e *Engine) inherited(ctx context.Context, p metadata.Partition, i int) (bool, error) {
+	x := p.Extents[i]
+	if isSlot(x.Object) || !x.Indirect {
+		return isSlot(x.Object), nil
+	}
+	sec, err := e.reader.sectionOf(ctx, p.Stream, x)
+	if err != nil {
+		return false, err
+	}
+	return len(sec.Entries) > 0 && isSlot(sec.Entries[0].Object), nil
 }
 
 // mergeable says whether x is a small run of the same epoch and size tier as its
@@ -153,7 +157,9 @@ func (e *Engine) foldAll(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("fold extents of stream %d: %w", p.Stream, err)
 		}
-		folds = append(folds, f)
+		if f != nil {
+			folds = append(folds, f)
+		}
 	}
 	if len(folds) == 0 {
 		return nil
@@ -189,9 +195,22 @@ type fold struct {
 }
 
 // foldFor decides what the new root lists: what an old root listed, and all
-// direct extents but the newest half.
+// direct extents but the newest half. What is inherited waits for its rewrite, in
+// which it is replaced as a whole. nil: there is nothing to fold.
 func (e *Engine) foldFor(ctx context.Context, p metadata.Partition) (*fold, error) {
-	n := len(p.Extents) - e.cfg.MaxExtents/2
+	n := 0
+	for ; n < len(p.Extents)-e.cfg.MaxExtents/2; n++ {
+		is, err := e.inherited(ctx, p, n)
+		if err != nil {
+			return nil, err
+		}
+		if is {
+			break
+		}
+	}
+	if n < 2 {
+		return nil, nil
+	}
 	f := &fold{p: p, root: &segment.Section{Stream: p.Stream, Base: p.Extents[0].Base, End: p.Extents[n-1].End}}
 	for _, x := range p.Extents[:n] {
 		if !x.Indirect {
