@@ -7,7 +7,7 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./coordinator/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups clients clients-s3 mutants proto sim jepsen clean
+.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups clients clients-s3 mutants proto sim jepsen plants clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,10 @@ jepsen: TIME = 20s
 jepsen: build ## Hurt a cluster of processes and judge what its clients saw: five runs of TIME (20s)
 	set -e; for run in queue/none queue/kill queue/pause queue/move groups/kill; do echo "== $$run"; \
 		$(BIN)/ponor jepsen run --time $(TIME) --workload $${run%/*} --nemesis $${run#*/} --out jepsen-runs/ci-$$(date +%s)-$${run%/*}-$${run#*/}; done
+
+plants: ## Plant one bug at a time and see the correctness tests find it, in about 20 minutes; ONLY chooses some
+	$(GO) build -trimpath -tags plant -o $(BIN)/ponor-plant ./cmd/node
+	$(GO) run ./deploy/plants -only '$(ONLY)'
 
 outage: ## Serve for DURATION (10m) without a metadata quorum, at RATE (10000) records of 1 KiB a second
 	$(GO) test -count=1 -v -timeout 60m ./internal/systest -run TestServiceThroughAMetadataOutage -outage $(or $(DURATION),10m) -outage.rate $(or $(RATE),10000)
