@@ -49,21 +49,20 @@ func (m *Machine) expire(now time.Time) {
 func (m *Machine) sweepGroup(now int64, g *Group) int {
 	seen := 0
 	var end []topicPartition
-	for topic, partitions := range g.offsets {
-		expires := m.sweep.old && !g.members.subscribed(topic)
+	for _, t := range g.offsets {
+		expires := m.sweep.old && !g.members.subscribed(t.topic)
 		var asked *offset // of most topics all have the same id
 		exists := true
-		for partition, o := range partitions {
-			if m.sweep.gone && (asked == nil || o.topic != asked.topic) {
-				asked, exists = o, m.cfg().Exists(topic, o.topic)
+		for _, p := range t.of {
+			if m.sweep.gone && (asked == nil || p.topic != asked.topic) {
+				asked, exists = p.offset, m.cfg().Exists(t.topic, p.topic)
 			}
-			if !exists || expires && m.expired(now, g, o) {
-				end = append(end, topicPartition{topic, partition})
+			if !exists || expires && m.expired(now, g, p.offset) {
+				end = append(end, topicPartition{t.topic, p.partition})
 			}
 		}
-		seen += len(partitions)
+		seen += len(t.of)
 	}
-	slices.SortFunc(end, topicPartition.compare)
 	for _, at := range end {
 		m.eraseOffset(g, at.topic, at.partition)
 	}

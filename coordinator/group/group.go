@@ -11,8 +11,8 @@ import (
 // Group is one group: its offsets, and its members by one of two protocols.
 type Group struct {
 	id string
-	// offsets are what was committed, by topic.
-	offsets map[string]topicOffsets
+	// offsets are what was committed, by topic in order.
+	offsets []topicOffsets
 	// members is a *classicGroup or a *consumerGroup. A group that only keeps
 	// offsets (a "simple" one) is an empty classic one without a protocol type.
 	members membership

@@ -48,10 +48,9 @@ func (m *Machine) Inspect(id string) (Inspection, bool) {
 		return Inspection{}, false
 	}
 	v := Inspection{Type: g.members.kind(), State: g.members.state(), Rebalances: g.history.all()}
-	for _, topic := range slices.Sorted(maps.Keys(g.offsets)) {
-		for _, p := range slices.Sorted(maps.Keys(g.offsets[topic])) {
-			o := g.offsets[topic][p]
-			v.Commits = append(v.Commits, Commit{Topic: topic, Partition: p, Offset: o.at, At: o.committed})
+	for _, t := range g.offsets {
+		for _, p := range t.of {
+			v.Commits = append(v.Commits, Commit{Topic: t.topic, Partition: p.partition, Offset: p.at, At: p.committed})
 		}
 	}
 	switch members := g.members.(type) {

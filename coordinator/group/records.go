@@ -141,12 +141,7 @@ func (m *Machine) replayOffset(r coordinator.Record) error {
 	if v.Version == 1 {
 		o.expires = v.ExpireTimestamp // -1 is none, and not long ago (KAFKA-8069)
 	}
-	t := g.offsets[string(topic)]
-	if t == nil {
-		g.setOffset(string(topic), partition, o)
-		return nil
-	}
-	t[partition] = &o
+	g.setOffset(string(topic), partition, o)
 	return nil
 }
 
@@ -209,9 +204,9 @@ func (c *classicGroup) load(v kmsg.GroupMetadataValue) {
 
 // liveOffsets yields the group's offsets, false once yield said so.
 func (g *Group) liveOffsets(yield func(coordinator.Record) bool) bool {
-	for topic, partitions := range g.offsets {
-		for partition, o := range partitions {
-			if !yield(coordinator.Record{Key: offsetKey(g.id, topic, partition), Value: o.value()}) {
+	for _, t := range g.offsets {
+		for _, p := range t.of {
+			if !yield(coordinator.Record{Key: offsetKey(g.id, t.topic, p.partition), Value: p.value()}) {
 				return false
 			}
 		}
@@ -234,7 +229,7 @@ func (m *Machine) eraseOffset(g *Group, topic string, partition int32) {
 
 // erase deletes a group with all that it has.
 func (m *Machine) erase(g *Group) {
-	for _, at := range g.sortedOffsets() {
+	for _, at := range g.offsetList() {
 		m.eraseOffset(g, at.topic, at.partition)
 	}
 	m.out = g.members.tombstones(m.out)
