@@ -3,6 +3,7 @@ package group
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -37,9 +38,11 @@ type partitionOffset struct {
 	*offset
 }
 
-// findTopic is where the offsets of a topic are, or belong.
-func (g *Group) findTopic(topic string) (int, bool) {
-	return slices.BinarySearchFunc(g.offsets, topic, func(t topicOffsets, name string) int { return cmp.Compare(t.topic, name) })
+// findTopic is where the offsets of a topic are, or belong. It makes no string of
+// bytes: nearly all that a load does is this.
+func findTopic[T string | []byte](list []topicOffsets, name T) (int, bool) {
+	i := sort.Search(len(list), func(i int) bool { return list[i].topic >= string(name) })
+	return i, i < len(list) && list[i].topic == string(name)
 }
 
 // find is where the offset of a partition is, or belongs.
@@ -49,7 +52,7 @@ func (t *topicOffsets) find(partition int32) (int, bool) {
 
 // offset is what was committed for a partition, nil for nothing.
 func (g *Group) offset(topic string, partition int32) *offset {
-	if i, ok := g.findTopic(topic); ok {
+	if i, ok := findTopic(g.offsets, topic); ok {
 		if at, ok := g.offsets[i].find(partition); ok {
 			return g.offsets[i].of[at].offset
 		}
@@ -58,11 +61,14 @@ func (g *Group) offset(topic string, partition int32) *offset {
 }
 
 func (g *Group) setOffset(topic string, partition int32, o offset) {
-	i, ok := g.findTopic(topic)
+	i, ok := findTopic(g.offsets, topic)
 	if !ok {
 		g.offsets = slices.Insert(g.offsets, i, topicOffsets{topic: intern(topic)})
 	}
-	t := &g.offsets[i]
+	g.offsets[i].set(partition, o)
+}
+
+func (t *topicOffsets) set(partition int32, o offset) {
 	at, ok := t.find(partition)
 	if !ok {
 		t.of = slices.Insert(t.of, at, partitionOffset{partition: partition})
@@ -72,7 +78,7 @@ func (g *Group) setOffset(topic string, partition int32, o offset) {
 
 // deleteOffset says whether there was one.
 func (g *Group) deleteOffset(topic string, partition int32) bool {
-	i, ok := g.findTopic(topic)
+	i, ok := findTopic(g.offsets, topic)
 	if !ok {
 		return false
 	}

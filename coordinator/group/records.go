@@ -141,6 +141,10 @@ func (m *Machine) replayOffset(r coordinator.Record) error {
 	if v.Version == 1 {
 		o.expires = v.ExpireTimestamp // -1 is none, and not long ago (KAFKA-8069)
 	}
+	if i, ok := findTopic(g.offsets, topic); ok {
+		g.offsets[i].set(partition, o)
+		return nil
+	}
 	g.setOffset(string(topic), partition, o)
 	return nil
 }
