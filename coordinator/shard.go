@@ -168,16 +168,15 @@ func (sh *shard[M]) stalls(now time.Time) bool {
 
 // step is one change of the machine. mu is held.
 func (sh *shard[M]) step(f func(m M, now time.Time) []Record, now time.Time) error {
-	err := sh.append(f(sh.machine, now), now)
+	if err := sh.append(f(sh.machine, now), now); err != nil {
+		return err // whoever got a reply in it waits for the shard, which is lost
+	}
 	for _, p := range sh.replies {
 		p.ticket = ticket{newest: sh.log.newest, at: now}
 		close(p.done)
 	}
 	clear(sh.replies)
 	sh.replies = sh.replies[:0]
-	if err != nil {
-		return err
-	}
 	if next := sh.machine.Next(); !next.IsZero() && (sh.alarm.IsZero() || next.Before(sh.alarm)) {
 		sh.wake()
 	}
