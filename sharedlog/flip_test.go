@@ -528,3 +528,36 @@ func TestInheritedSlotsAreNotFolded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A slot that cannot be read keeps what was inherited from being rewritten. What
+// is packed after it is folded all the same, so that the metadata stays small.
+func TestFoldsGoOnBesideADamagedSlot(t *testing.T) {
+	f := newFixture(t)
+	var on atomic.Bool
+	on.Store(true)
+	a, b := f.start(1, lazy), f.start(2, func(c *sharedlog.Config) {
+		c.PackAge, c.MaintainEvery, c.MaxExtents, c.Bucket = time.Millisecond, time.Millisecond, 4, &unpackable{c.Bucket, 0, &on}
+	})
+	p := f.topic(1, a)[0]
+	l := f.open(a, p)
+	for range 3 { // a slot each
+		f.fill(l, 1, 150)
+	}
+	l = f.moved(l, a, b, p)
+	f.grow(l, p, 20, func(int) int { return 150 })
+	f.until("few extents are in the metadata beside the three slots", func() bool {
+		now, _ := f.c.Image().PartitionByStream(p.Stream)
+		return len(now.Extents) <= 3+4
+	})
+	on.Store(false)
+	f.until("what was inherited is rewritten", func() bool {
+		now, _ := f.c.Image().PartitionByStream(p.Stream)
+		return !slices.ContainsFunc(now.Extents, func(x metadata.Extent) bool { return strings.HasPrefix(x.Object, "wal/") })
+	})
+	if got := f.all(l, 0); len(got) != 23 {
+		t.Errorf("the log has %d batches, want 23", len(got))
+	}
+	if err := metadata.Check(f.c.Image()); err != nil {
+		t.Error(err)
+	}
+}

@@ -149,20 +149,22 @@ func tier(n int64) int {
 // sections, all in one object.
 func (e *Engine) foldAll(ctx context.Context) error {
 	var folds []*fold
+	var errs error
 	for p := range e.cfg.Meta.Image().Owned(e.cfg.Incarnation) {
 		if len(p.Extents) <= e.cfg.MaxExtents || !p.Openable() || p.Deleting {
 			continue
 		}
 		f, err := e.foldFor(ctx, p)
 		if err != nil {
-			return fmt.Errorf("fold extents of stream %d: %w", p.Stream, err)
+			errs = errors.Join(errs, fmt.Errorf("fold extents of stream %d: %w", p.Stream, err))
+			continue
 		}
 		if f != nil {
 			folds = append(folds, f)
 		}
 	}
 	if len(folds) == 0 {
-		return nil
+		return errs
 	}
 	name, object := e.newName(metadata.IndexObject)
 	offered := false
@@ -173,14 +175,14 @@ func (e *Engine) foldAll(ctx context.Context) error {
 	}
 	body, at := b.Finish()
 	if err := e.upload(ctx, object, body); err != nil {
-		return err
+		return errors.Join(errs, err)
 	}
 	offered = true
 	all := replacements{e: e}
 	for _, f := range folds {
 		all.add(ctx, f.p, f.root.Base, f.root.End, []metadata.Extent{indexExtent(object, f.root, at[f.index])})
 	}
-	return all.wait()
+	return errors.Join(errs, all.wait())
 }
 
 // leafEntries is how many extents an index section lists itself before they
@@ -196,23 +198,27 @@ type fold struct {
 
 // foldFor decides what the new root lists: what an old root listed, and all
 // direct extents but the newest half. What is inherited waits for its rewrite, in
-// which it is replaced as a whole. nil: there is nothing to fold.
+// which it is replaced as a whole; that may never come if a slot is damaged, so
+// what lies between is folded by itself. nil: there is nothing to fold.
 func (e *Engine) foldFor(ctx context.Context, p metadata.Partition) (*fold, error) {
-	n := 0
+	first, n := 0, 0
 	for ; n < len(p.Extents)-e.cfg.MaxExtents/2; n++ {
 		is, err := e.inherited(ctx, p, n)
 		if err != nil {
 			return nil, err
 		}
-		if is {
+		if is && n-first >= 2 {
 			break
 		}
+		if is {
+			first = n + 1
+		}
 	}
-	if n < 2 {
+	if n-first < 2 {
 		return nil, nil
 	}
-	f := &fold{p: p, root: &segment.Section{Stream: p.Stream, Base: p.Extents[0].Base, End: p.Extents[n-1].End}}
-	for _, x := range p.Extents[:n] {
+	f := &fold{p: p, root: &segment.Section{Stream: p.Stream, Base: p.Extents[first].Base, End: p.Extents[n-1].End}}
+	for _, x := range p.Extents[first:n] {
 		if !x.Indirect {
 			f.root.Entries = append(f.root.Entries, segment.Entry{Extent: x})
 			continue

@@ -84,9 +84,8 @@ func (e *Engine) recovery(w metadata.WAL, slots []wal.Index) ([]*segment.Section
 		for j := range slots[i].Chunks {
 			c := &slots[i].Chunks[j]
 			s, seen := found[c.Stream]
-			p, ok := img.PartitionByStream(c.Stream)
 			if !seen {
-				if ok && slices.Contains(p.Unsealed, inc) {
+				if p, ok := img.PartitionByStream(c.Stream); ok && slices.Contains(p.Unsealed, inc) {
 					s = &segment.Section{Stream: c.Stream, Base: p.End, From: p.End, End: p.End}
 				}
 				found[c.Stream] = s
@@ -97,10 +96,12 @@ func (e *Engine) recovery(w metadata.WAL, slots []wal.Index) ([]*segment.Section
 			if cut[c.Stream] {
 				continue
 			}
-			if restored && (c.Base != s.End || c.Epoch > p.Epoch) {
-				cut[c.Stream] = true
-				e.cfg.Logger.Warn("records are not restored: their partition had moved after the backup", "partition", p.String(), "broker", inc.String(), "from", c.Base, "end", s.End)
-				continue
+			if restored {
+				if p, _ := img.PartitionByStream(c.Stream); c.Base != s.End || c.Epoch > p.Epoch {
+					cut[c.Stream] = true
+					e.cfg.Logger.Warn("records are not restored: their partition had moved after the backup", "partition", p.String(), "broker", inc.String(), "from", c.Base, "end", s.End)
+					continue
+				}
 			}
 			if c.Base != s.End {
 				return nil, fmt.Errorf("slot %d continues stream %d at %d instead of %d: %w", slots[i].Seq, c.Stream, c.Base, s.End, commitlog.ErrCorrupt)

@@ -73,10 +73,11 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 		n, _ := metadata.ParseObjectName(object)
 		_, maybe := pending[object]
 		own := verdict == metadata.Pending && n.Kind != metadata.WALSlot && n.Creator == e.cfg.Incarnation && !maybe
-		if w, ok := img.WAL(n.Creator); plant.On(plant.SweepFences) && ok && w.State == metadata.Sealed && n.Kind == metadata.WALSlot && n.Number >= w.SealedEnd ||
-			plant.On(plant.SweepPending) && verdict == metadata.Pending && n.Kind != metadata.WALSlot {
-			own = true
+		if plant.On(plant.SweepFences) && n.Kind == metadata.WALSlot {
+			w, ok := img.WAL(n.Creator)
+			own = ok && w.State == metadata.Sealed && n.Number >= w.SealedEnd
 		}
+		own = own || plant.On(plant.SweepPending) && verdict == metadata.Pending && n.Kind != metadata.WALSlot
 		switch {
 		case verdict == metadata.Alarm || verdict == metadata.Unknown:
 			e.cfg.Logger.Error("object does not fit the metadata", "object", key, "verdict", verdict.String())
