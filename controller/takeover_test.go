@@ -181,8 +181,6 @@ func TestSilentBrokerIsFencedAfterItsSessionAndRegistersAnew(t *testing.T) {
 	})
 }
 
-// The next leader has heard of the last one's process by Raft, so that the session
-// of one that hangs need not begin with the election.
 // A silent broker is fenced when its session ends, not at a tick after that.
 func TestSilentBrokerIsFencedWhenItsSessionEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -208,6 +206,8 @@ func TestSilentBrokerIsFencedWhenItsSessionEnds(t *testing.T) {
 	})
 }
 
+// The next leader has heard of the last one's process by Raft, so that the session
+// of one that hangs need not begin with the election.
 func TestSilentLeaderIsFencedAfterItsSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const session = 20 * time.Second
