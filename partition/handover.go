@@ -200,8 +200,7 @@ func (s *Set) movable(h Handover) (*Partition, error) {
 	return p, nil
 }
 
-// drop stops serving a partition that was handed over; it is closed when the
-// Set takes the new image.
+// drop stops serving a partition that was handed over, and remembers that it was.
 func (s *Set) drop(p *Partition) {
 	s.serving.mu.Lock()
 	defer s.serving.mu.Unlock()
