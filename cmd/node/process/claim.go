@@ -22,6 +22,19 @@ const claimRetry = 500 * time.Millisecond
 func (n *Node) claimStore(ctx context.Context) error {
 	for {
 		img := n.ctl.Image()
+		if img.StoreID() == "" {
+			// A node that starts reads its log again and may not have come to the
+			// command that names the store: an empty directory where a mount is
+			// missing must not become one.
+			var err error
+			if img, err = n.ctl.Barrier(ctx); ctx.Err() != nil {
+				return ctx.Err()
+			} else if err != nil {
+				n.log.Warn("cannot learn of the cluster's store yet", "err", err)
+				pause(ctx, claimRetry)
+				continue
+			}
+		}
 		marker := objstore.Marker{Cluster: img.ClusterID(), Store: img.StoreID()}
 		if marker.Store != "" {
 			if err := objstore.Verify(ctx, n.meters.store, marker); err != nil {
