@@ -43,6 +43,17 @@ every record that was lost, doubled, reordered, changed or read too early.
   ponor jepsen run --workload groups --nemesis kill
   ponor jepsen list                                 workloads and faults
   ponor jepsen check jepsen-runs/...                judge an old run again`
+	// Exit code 2 is a verdict here, so that mistakes of the caller are not told by it.
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return codedError{flagError(cmd, err), exitNotRun} })
+	for _, c := range append(cmd.Commands(), cmd) {
+		args := c.Args
+		c.Args = func(cmd *cobra.Command, list []string) error {
+			if err := args(cmd, list); err != nil {
+				return codedError{err, exitNotRun}
+			}
+			return nil
+		}
+	}
 	return cmd
 }
 
@@ -79,7 +90,6 @@ jepsen-* are made in it and stay.`,
 		Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return j.do(cmd) },
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return codedError{flagError(cmd, err), exitNotRun} })
 	f := cmd.Flags()
 	f.StringVarP(&j.Workload, "workload", "w", "queue", "what clients do: "+strings.Join(runnable(), ", "))
 	f.StringSliceVarP(&j.nemesis, "nemesis", "n", nil, "faults, comma-separated: none, "+strings.Join(nemesisNames(), ", ")+"; default: those that the workload is made for")
@@ -130,6 +140,13 @@ func (j *jepsenRun) do(cmd *cobra.Command) error {
 	return verdictError(out.Summary)
 }
 
+// commandsFor are the flags that let another's cluster be hurt, and undo it.
+var commandsFor = map[string][]string{
+	"kill":  {"kill-cmd", "start-cmd"},
+	"stop":  {"stop-cmd", "start-cmd"},
+	"pause": {"pause-cmd", "resume-cmd"},
+}
+
 // complete fills in what follows from the flags.
 func (j *jepsenRun) complete(cmd *cobra.Command) error {
 	f := cmd.Flags()
@@ -144,8 +161,8 @@ func (j *jepsenRun) complete(cmd *cobra.Command) error {
 			j.Nemesis = []string{"none"}
 		}
 	}
-	if j.Time <= 0 || j.Rate < 0 || j.Concurrency < 0 || j.Nodes < 1 || j.Keys < 0 {
-		return usagef("--time, --rate, --concurrency, --keys and --nodes are positive")
+	if j.Time <= 0 || j.Every <= 0 || j.OpTimeout <= 0 || j.FinalTimeout <= 0 || j.Rate < 0 || j.Concurrency < 0 || j.Nodes < 1 || j.Keys < 0 {
+		return usagef("--time, --interval, --op-timeout, --final-timeout, --rate, --concurrency, --keys and --nodes are positive")
 	}
 	if _, err := workload.Find(j.Workload); err != nil {
 		return usagef("%w; 'ponor jepsen list' tells more", err)
@@ -153,6 +170,9 @@ func (j *jepsenRun) complete(cmd *cobra.Command) error {
 	for _, name := range j.Nemesis {
 		if _, err := nemesis.Find(name); err != nil && name != "none" {
 			return usagef("%w; 'ponor jepsen list' tells more", err)
+		}
+		if name == "none" && len(j.Nemesis) > 1 {
+			return usagef("--nemesis none goes with no other fault")
 		}
 	}
 	for _, name := range []string{"nodes", "store", "node-flag", "keep", "tiny"} {
@@ -167,6 +187,17 @@ func (j *jepsenRun) complete(cmd *cobra.Command) error {
 	}
 	if len(j.Bootstrap) > 0 && !f.Changed("nemesis") {
 		j.Nemesis = []string{"none"} // nobody hurts another's cluster without being told to
+	}
+	for _, name := range j.Nemesis {
+		k, err := nemesis.Find(name)
+		if err != nil || len(j.Bootstrap) == 0 {
+			continue
+		}
+		for _, flag := range commandsFor[k.Needs] {
+			if f.Lookup(flag).Value.String() == "" {
+				return usagef("fault %s needs --%s on a cluster that --bootstrap names", name, flag)
+			}
+		}
 	}
 	if j.tiny {
 		j.Extra = append(j.Extra, "--tiny")

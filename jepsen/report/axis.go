@@ -93,8 +93,12 @@ func (r *run) curves(a *axis) *curves {
 			c.info[b]++
 		case history.OK:
 			if o.F == history.Send {
-				c.acked[b] += float64(len(o.Sends))
 				took[b] = append(took[b], o.Completed-o.Invoked)
+			}
+		}
+		for _, s := range o.Sends {
+			if acked(o, s) {
+				c.acked[b]++
 			}
 		}
 		c.polled[b] += float64(len(o.Polls))

@@ -211,6 +211,20 @@ func TestSeries(t *testing.T) {
 	wants(t, "the page", page, `no acks <em>3 s</em></span><div><a class="longest" title="3 s without an acknowledgement, at 0:00.500" style="left:0.125%;width:0.75%">`)
 }
 
+// Of a send of unknown effect, the records that were told an offset were
+// acknowledged.
+func TestAcknowledgedInPart(t *testing.T) {
+	h := &history.History{Header: history.Header{Keys: []history.Partition{{Topic: "t"}, {Topic: "t", Partition: 1}}}, Ops: []history.Op{
+		{Index: 0, F: history.Send, Invoked: 100 * ms, Completed: 500 * ms, Type: history.Info, Sends: []history.Sent{{Value: 1, Offset: 0}, {Key: 1, Value: 2, Offset: -1}}},
+		{Index: 1, F: history.Send, Invoked: 600 * ms, Completed: 399 * sec, Type: history.Fail, Sends: []history.Sent{{Value: 3, Offset: 1}}},
+	}}
+	page, text := write(t, h, nil, check.Unknown, report.Extra{})
+	wants(t, "the text", text, "1 acknowledged, 1 never polled; 0 polled")
+	if _, _, l := lines(t, page); l[0][0] != 1 || l[0][398] != 0 {
+		t.Errorf("%v and %v records a second are acknowledged", l[0][0], l[0][398])
+	}
+}
+
 // However long a run is, it has few buckets and they cover it.
 func TestBucketsAreBounded(t *testing.T) {
 	for _, end := range []int64{0, 1, 9 * ms, sec, 400 * sec, 401 * sec, 3599 * sec, 4 * 3600 * sec, 400 * 3600 * sec, 5000 * 3600 * sec} {

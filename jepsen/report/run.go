@@ -118,12 +118,18 @@ func (r *run) measure() {
 	r.load = min(r.load, r.end)
 }
 
+// acked says whether a record was acknowledged. Of an operation of unknown effect
+// some can be: those that were told an offset.
+func acked(o *history.Op, s history.Sent) bool {
+	return o.F == history.Send && (o.Type == history.OK || o.Type == history.Info && s.Offset >= 0)
+}
+
 // join finds when each acknowledged record was first polled. A value that is
 // acknowledged twice, which is an anomaly, counts twice and is seen with the last.
 func (r *run) join() {
 	sent := 0
 	for i := range r.Ops {
-		if o := &r.Ops[i]; o.F == history.Send && o.Type == history.OK {
+		if o := &r.Ops[i]; o.F == history.Send {
 			sent += len(o.Sends)
 		}
 	}
@@ -131,15 +137,15 @@ func (r *run) join() {
 	at := make(map[history.Value]int32, sent)
 	for i := range r.Ops {
 		o := &r.Ops[i]
-		if o.F != history.Send || o.Type != history.OK {
-			continue
-		}
 		for _, s := range o.Sends {
+			if !acked(o, s) {
+				continue
+			}
 			at[s.Value] = int32(len(r.records))
 			r.records = append(r.records, record{acked: o.Completed, seen: never})
 		}
 	}
-	r.unseen = int64(sent)
+	r.unseen = int64(len(r.records))
 	for i := range r.Ops {
 		o := &r.Ops[i]
 		for _, p := range o.Polls {
