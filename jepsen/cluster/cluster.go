@@ -103,7 +103,12 @@ func WaitReady(ctx context.Context, c Cluster) error {
 		if err != nil {
 			return err
 		}
-		err = waitListed(ctx, cl, len(c.Nodes()))
+		err = waitListed(ctx, cl, len(c.Nodes()), func() error {
+			if p, ok := c.(*Processes); ok && len(p.Exited()) > 0 {
+				return errors.New("a node has ended")
+			}
+			return nil
+		})
 		cl.Close()
 		if err != nil {
 			return fmt.Errorf("wait for the node at %s: %w", seed, err)
@@ -112,8 +117,8 @@ func WaitReady(ctx context.Context, c Cluster) error {
 	return nil
 }
 
-// waitListed waits until metadata has n brokers.
-func waitListed(ctx context.Context, cl *kgo.Client, n int) error {
+// waitListed waits until metadata has n brokers, or hopeless says why it never will.
+func waitListed(ctx context.Context, cl *kgo.Client, n int, hopeless func() error) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
 		md, err := askBrokers(attempt, cl)
@@ -123,6 +128,9 @@ func waitListed(ctx context.Context, cl *kgo.Client, n int) error {
 		}
 		if err == nil {
 			err = fmt.Errorf("it lists %d of %d brokers", len(md.Brokers), n)
+		}
+		if why := hopeless(); why != nil {
+			return why
 		}
 		select {
 		case <-ctx.Done():

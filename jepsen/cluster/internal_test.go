@@ -137,3 +137,15 @@ func TestStubbornNodeIsKilled(t *testing.T) {
 		t.Errorf("stopped with %v, down %v", err, c.Down(1))
 	}
 }
+
+// A node that ends at once is not waited for.
+func TestNodesThatEndAtOnce(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "dead")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Start(t.Context(), Config{Binary: binary, Dir: t.TempDir(), Nodes: 1})
+	if err == nil || !strings.Contains(err.Error(), "a node has ended") || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("start: %v", err)
+	}
+}

@@ -88,6 +88,8 @@ func Read(r io.Reader) (*History, error) {
 			return h, nil
 		case errors.Is(err, io.EOF):
 			return nil, errors.New("the history is empty")
+		case err != nil && n == 1:
+			return nil, fmt.Errorf("not a history: %w", err)
 		case err != nil:
 			return h, fmt.Errorf("history, line %d: %w", n, err)
 		case n == 1 && l.Header == nil:

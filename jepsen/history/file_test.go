@@ -3,6 +3,7 @@ package history_test
 import (
 	"bytes"
 	"reflect"
+	"strings"
 	"testing"
 
 	"ponor/jepsen/history"
@@ -38,7 +39,9 @@ func TestRoundTrip(t *testing.T) {
 	if err == nil || cut == nil || len(cut.Ops) != 2 {
 		t.Errorf("a cut file gives %+v, %v", cut, err)
 	}
-	if _, err := history.Read(bytes.NewReader(nil)); err == nil {
-		t.Error("an empty file is a history")
+	for _, other := range []string{"", "# text\n", "{}\n"} {
+		if h, err := history.Read(strings.NewReader(other)); err == nil || h != nil {
+			t.Errorf("%q is read as the history %+v, %v", other, h, err)
+		}
 	}
 }

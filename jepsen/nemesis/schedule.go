@@ -69,12 +69,14 @@ func (s *Schedule) Run(ctx context.Context, rng *rand.Rand) (int, error) {
 		envs[n.Name()] = s.Env(n.Name())
 	}
 	started := 0
+	happened := map[string]bool{}
 	for len(s.Nemeses) > 0 && sleep(ctx, spread(rng, s.Every)) {
 		var on []Nemesis
-		for _, n := range subset(rng, s.Nemeses) {
+		for _, n := range subset(rng, s.Nemeses, happened) {
 			ok, undo := s.start(ctx, n, envs[n.Name()])
 			if ok {
 				started++
+				happened[n.Name()] = true
 			}
 			if undo {
 				on = append(on, n)
@@ -189,10 +191,20 @@ func Heal(ctx context.Context, env *Env, record func(*history.Event)) error {
 	return err
 }
 
-// subset draws a random set of at least one: mostly one, sometimes more.
-func subset(rng *rand.Rand, all []Nemesis) []Nemesis {
+// subset draws a random set of at least one: mostly one, sometimes more. What has
+// not happened yet has its turn first, so that a short run shows all it names.
+func subset(rng *rand.Rand, all []Nemesis, happened map[string]bool) []Nemesis {
 	list := slices.Clone(all)
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	slices.SortStableFunc(list, func(a, b Nemesis) int {
+		switch x, y := happened[a.Name()], happened[b.Name()]; {
+		case x == y:
+			return 0
+		case y:
+			return -1
+		}
+		return 1
+	})
 	n := 1
 	for n < len(list) && rng.IntN(3) == 0 {
 		n++

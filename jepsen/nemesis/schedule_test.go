@@ -97,6 +97,7 @@ func TestScheduleUndoesWhatItDoes(t *testing.T) {
 			events := schedule(t, c, []string{"kill", "pause"}, seed)
 			on := map[string]int{}
 			together := false
+			var begun []string
 			for _, e := range events {
 				if e.Err != "" || e.Proof == "" || len(e.Target) == 0 || e.End < e.At {
 					t.Errorf("seed %d: %+v", seed, e)
@@ -104,10 +105,14 @@ func TestScheduleUndoesWhatItDoes(t *testing.T) {
 				switch e.Phase {
 				case "start":
 					on[e.Fault]++
+					begun = append(begun, e.Fault)
 				case "stop":
 					on[e.Fault]--
 				}
 				together = together || on["kill"] > 0 && on["pause"] > 0
+			}
+			if len(begun) < 2 || begun[0] == begun[1] {
+				t.Errorf("seed %d: one fault has its second turn before the other its first: %v", seed, begun)
 			}
 			if len(events) < 20 || on["kill"] != 0 || on["pause"] != 0 {
 				t.Errorf("seed %d: %d events, left on %v", seed, len(events), on)
