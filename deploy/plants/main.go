@@ -6,11 +6,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -55,18 +58,26 @@ func main() {
 	span := flag.Duration("time", 30*time.Second, "budget of load for each bug")
 	tries := flag.Int("tries", 3, "runs that a bug may take to be found")
 	flag.Parse()
-	missed := 0
-	fmt.Printf("%-4s %-52s %-20s %-8s %s\n", "", "planted", "run", "found", "by")
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if missed := try(ctx, os.Stdout, *binary, *only, *span, *tries); missed > 0 {
+		os.Exit(1)
+	}
+}
+
+// try plants the bugs and returns how many were not found.
+func try(ctx context.Context, out io.Writer, binary, only string, span time.Duration, tries int) (missed int) {
+	fmt.Fprintf(out, "%-4s %-52s %-20s %-8s %s\n", "", "planted", "run", "found", "by")
 	for _, b := range bugs {
-		if *only != "" && !slices.Contains(strings.Split(*only, ","), string(b.bug)) {
+		if only != "" && !slices.Contains(strings.Split(only, ","), string(b.bug)) {
 			continue
 		}
 		run := b.workload + "/" + b.nemesis
 		found, by := false, "nothing"
 		n := 0
-		for n < *tries && !found {
+		for n < tries && !found {
 			n++
-			failed, err := b.run(*binary, *span)
+			failed, err := b.run(ctx, binary, span)
 			if err != nil {
 				by = err.Error()
 				break
@@ -79,25 +90,25 @@ func main() {
 		if !found {
 			missed++
 		}
-		fmt.Printf("%-4s %-52s %-20s %-8s %s\n", b.bug, b.what, run, fmt.Sprintf("%t, %d", found, n), by)
+		fmt.Fprintf(out, "%-4s %-52s %-20s %-8s %s\n", b.bug, b.what, run, fmt.Sprintf("%t, %d", found, n), by)
 	}
 	if missed > 0 {
-		fmt.Printf("%d planted bugs were not found\n", missed)
-		os.Exit(1)
+		fmt.Fprintf(out, "%d planted bugs were not found\n", missed)
 	}
+	return missed
 }
 
 // run does one run and returns the checks that failed.
-func (b planted) run(binary string, span time.Duration) ([]string, error) {
+func (b planted) run(ctx context.Context, binary string, span time.Duration) ([]string, error) {
 	dir, err := os.MkdirTemp("", "ponor-plant-")
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	out := filepath.Join(dir, "run")
 	args := append([]string{"jepsen", "run", "--time", span.String(), "--workload", b.workload, "--nemesis", b.nemesis,
 		"--final-timeout", "60s", "--out", out}, b.flags...)
-	cmd := exec.Command(binary, args...)
+	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = append(os.Environ(), "PONOR_PLANT="+string(b.bug))
 	log, err := cmd.CombinedOutput()
 	code := cmd.ProcessState.ExitCode()
