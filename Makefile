@@ -68,8 +68,9 @@ sim: ## Simulate a cluster under faults on virtual time: SEEDS (50) from SEED (1
 	$(GO) test -tags synctests ./jepsen/sim -run TestSeeds -v -timeout 0 -sim.seeds $(SEEDS) -sim.seed $(SEED)
 
 jepsen: TIME = 20s
-jepsen: build ## Hurt a cluster of processes and judge what its clients saw: five runs of TIME (20s)
-	set -e; for run in queue/none queue/kill queue/pause queue/move groups/kill; do echo "== $$run"; \
+jepsen: RUNS = queue/none queue/kill queue/pause queue/move groups/kill
+jepsen: build ## Hurt a cluster of processes and judge what its clients saw: RUNS (five) of TIME (20s)
+	set -e; for run in $(RUNS); do echo "== $$run"; \
 		$(BIN)/ponor jepsen run --time $(TIME) --workload $${run%/*} --nemesis $${run#*/} --out jepsen-runs/ci-$$(date +%s)-$${run%/*}-$${run#*/}; done
 
 plants: ## Plant one bug at a time and see the correctness tests find it, in about 20 minutes; ONLY chooses some
