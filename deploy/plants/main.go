@@ -41,7 +41,7 @@ var bugs = []planted{
 	{plant.AckEarly, "acknowledged before it is written", "queue", "kill-all", nil, []string{"L3", "L4"}},
 	{plant.SkipFence, "a writer takes a fence for its own slot", "queue", "pause", quick, []string{"L1", "L3", "L4", "L18"}},
 	{plant.NoProof, "answers without proof of ownership", "queue", "pause", quick, []string{"L20", "L23"}},
-	{plant.ForgetProducers, "producers are forgotten on a move", "queue", "kill", nil, []string{"L2", "L25"}},
+	{plant.ForgetProducers, "producers are forgotten on a move", "queue", "lost-answers,kill-all", nil, []string{"L2", "L25"}},
 	{plant.OffsetZero, "success at offset 0 when the outcome is unknown", "queue", "pause", nil, []string{"L1", "L21"}},
 	{plant.SweepFences, "the sweep takes fences for garbage", "queue", "pause", append([]string{"--tiny", "--interval=10s"}, quick...), []string{"L1", "L3", "L4", "S7"}},
 	{plant.SweepPending, "the sweep takes what is about to be referenced", "queue", "store-slow", []string{"--tiny"}, []string{"L3", "L4", "S1", "S4"}},
