@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,12 +49,8 @@ const (
 
 // Plan implements Workload.
 func (w *counted) Plan(o *Options, h *history.Header) {
-	if o.Rate == 0 {
-		o.Rate = countedRate
-	}
-	if o.Keys == 0 {
-		o.Keys = countedKeys
-	}
+	o.Rate = cmp.Or(o.Rate, countedRate)
+	o.Keys = cmp.Or(o.Keys, countedKeys)
 	o.Keys += o.Keys % 2
 	o.Concurrency = o.Keys
 	keysOf(h, besideKeys+o.Keys)
@@ -67,16 +64,10 @@ func (w *counted) keys(env *Env) []history.Key { return env.allKeys()[besideKeys
 
 // Load implements Workload.
 func (w *counted) Load(ctx context.Context, env *Env) error {
-	beside := newPacer(besideRate)
 	reading, stop := context.WithCancel(context.Background())
 	var readers sync.WaitGroup
 	readers.Go(func() { w.follow(reading, env, nil) })
-	threads(env.Concurrency+1, func(i int) {
-		rng := env.rng("counted", i)
-		if i == env.Concurrency {
-			env.sender(ctx, beside, rng, env.allKeys()[:besideKeys])
-			return
-		}
+	env.besideSends(ctx, "counted", env.allKeys()[:besideKeys], func(i int, rng *rand.Rand) {
 		w.produce(ctx, env, newPacer(env.Rate/float64(env.Concurrency)/burst), rng, w.keys(env)[i])
 	})
 	stop()

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,15 +58,9 @@ func (k groupKind) group(env *Env) string { return "jepsen-" + env.Header.Run + 
 
 // Plan implements Workload.
 func (*groups) Plan(o *Options, h *history.Header) {
-	if o.Rate == 0 {
-		o.Rate = groupsRate
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = groupsSenders + membersOfEach*len(groupKinds())
-	}
-	if o.Keys == 0 {
-		o.Keys = groupsKeys
-	}
+	o.Rate = cmp.Or(o.Rate, groupsRate)
+	o.Concurrency = cmp.Or(o.Concurrency, groupsSenders+membersOfEach*len(groupKinds()))
+	o.Keys = cmp.Or(o.Keys, groupsKeys)
 	o.Keys += o.Keys % 2
 	keysOf(h, o.Keys)
 	h.Group = true
@@ -118,23 +113,6 @@ func (w *groups) Load(ctx context.Context, env *Env) error {
 		w.member(ctx, env, kinds[i%len(kinds)], i/len(kinds), rng)
 	})
 	return nil
-}
-
-// sender sends to keys until the context ends.
-func (e *Env) sender(ctx context.Context, pace *pacer, rng *rand.Rand, keys []history.Key) {
-	p := e.newProcess(rng, e.Cluster.Bootstrap())
-	for pace.wait(ctx) {
-		to := make([]history.Key, 1+rng.IntN(sendsAtMost))
-		for i := range to {
-			to[i] = keys[rng.IntN(len(keys))]
-		}
-		if p.send(p.sendable(to)) == history.Info {
-			p.crash()
-			p = e.newProcess(rng, e.Cluster.Bootstrap())
-		}
-	}
-	e.crashed(p.id)
-	p.crash()
 }
 
 // member joins again and again.

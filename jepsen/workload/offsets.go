@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -23,22 +24,13 @@ const (
 	offsetsClients = 10
 	offsetsGroups  = 4
 	offsetsKeys    = 4
-	// besideRate is how many sends a second go on beside workloads that are not
-	// about records.
-	besideRate = 20
 )
 
 // Plan implements Workload.
 func (*offsets) Plan(o *Options, h *history.Header) {
-	if o.Rate == 0 {
-		o.Rate = offsetsRate
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = offsetsClients
-	}
-	if o.Keys == 0 {
-		o.Keys = offsetsKeys
-	}
+	o.Rate = cmp.Or(o.Rate, offsetsRate)
+	o.Concurrency = cmp.Or(o.Concurrency, offsetsClients)
+	o.Keys = cmp.Or(o.Keys, offsetsKeys)
 	o.Keys += o.Keys % 2
 	keysOf(h, o.Keys)
 }
@@ -48,15 +40,8 @@ func (*offsets) Prepare(ctx context.Context, env *Env) error { return env.create
 
 // Load implements Workload.
 func (w *offsets) Load(ctx context.Context, env *Env) error {
-	pace, beside := newPacer(env.Rate), newPacer(besideRate)
-	threads(env.Concurrency+1, func(i int) {
-		rng := env.rng("offsets", i)
-		if i == env.Concurrency {
-			env.sender(ctx, beside, rng, env.allKeys())
-			return
-		}
-		w.thread(ctx, env, pace, rng)
-	})
+	pace := newPacer(env.Rate)
+	env.besideSends(ctx, "offsets", env.allKeys(), func(_ int, rng *rand.Rand) { w.thread(ctx, env, pace, rng) })
 	return nil
 }
 

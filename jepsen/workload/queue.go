@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -47,15 +48,9 @@ const (
 
 // Plan implements Workload.
 func (q *queue) Plan(o *Options, h *history.Header) {
-	if o.Rate == 0 {
-		o.Rate = queueRate
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = 5 * h.Nodes
-	}
-	if o.Keys == 0 {
-		o.Keys = 8
-	}
+	o.Rate = cmp.Or(o.Rate, queueRate)
+	o.Concurrency = cmp.Or(o.Concurrency, 5*h.Nodes)
+	o.Keys = cmp.Or(o.Keys, 8)
 	records := o.Rate * o.Time.Seconds() * perSend
 	q.limit = max(leastWrites, int(records)/mostKeys)
 	n := o.Keys + int(records)/q.limit

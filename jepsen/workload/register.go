@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 
@@ -21,12 +22,8 @@ const (
 
 // Plan implements Workload.
 func (*register) Plan(o *Options, h *history.Header) {
-	if o.Rate == 0 {
-		o.Rate = min(registerRate, registerOps/o.Time.Seconds())
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = registerClients
-	}
+	o.Rate = cmp.Or(o.Rate, min(registerRate, registerOps/o.Time.Seconds()))
+	o.Concurrency = cmp.Or(o.Concurrency, registerClients)
 	o.Keys = 1
 	keysOf(h, 1)
 }

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -26,15 +27,9 @@ const (
 
 // Plan implements Workload.
 func (*retention) Plan(o *Options, h *history.Header) {
-	if o.Rate == 0 {
-		o.Rate = retentionRate
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = retentionClients
-	}
-	if o.Keys == 0 {
-		o.Keys = retentionKeys
-	}
+	o.Rate = cmp.Or(o.Rate, retentionRate)
+	o.Concurrency = cmp.Or(o.Concurrency, retentionClients)
+	o.Keys = cmp.Or(o.Keys, retentionKeys)
 	o.Keys += o.Keys % 2
 	keysOf(h, o.Keys)
 	for k := range h.Keys {

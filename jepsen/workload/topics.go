@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -40,12 +41,8 @@ const (
 
 // Plan implements Workload.
 func (w *topics) Plan(o *Options, h *history.Header) {
-	if o.Rate == 0 {
-		o.Rate = topicsRate
-	}
-	if o.Concurrency == 0 {
-		o.Concurrency = topicsClients
-	}
+	o.Rate = cmp.Or(o.Rate, topicsRate)
+	o.Concurrency = cmp.Or(o.Concurrency, topicsClients)
 	o.Keys = 2
 	keysOf(h, o.Keys)
 }
@@ -66,15 +63,8 @@ func (w *topics) newName(env *Env) string {
 
 // Load implements Workload.
 func (w *topics) Load(ctx context.Context, env *Env) error {
-	pace, beside := newPacer(env.Rate), newPacer(besideRate)
-	threads(env.Concurrency+1, func(i int) {
-		rng := env.rng("topics", i)
-		if i == env.Concurrency {
-			env.sender(ctx, beside, rng, env.allKeys())
-			return
-		}
-		w.thread(ctx, env, pace, rng)
-	})
+	pace := newPacer(env.Rate)
+	env.besideSends(ctx, "topics", env.allKeys(), func(_ int, rng *rand.Rand) { w.thread(ctx, env, pace, rng) })
 	return nil
 }
 

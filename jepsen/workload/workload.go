@@ -3,7 +3,9 @@ package workload
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"ponor/jepsen/check"
@@ -75,16 +77,45 @@ func Find(name string) (Kind, error) {
 // threads runs work as many times as the concurrency says, each for as long as
 // it takes.
 func threads(n int, work func(i int)) {
-	done := make(chan struct{})
+	var wg sync.WaitGroup
 	for i := range n {
-		go func() {
-			work(i)
-			done <- struct{}{}
-		}()
+		wg.Go(func() { work(i) })
 	}
-	for range n {
-		<-done
+	wg.Wait()
+}
+
+// besideRate is how many sends a second go on beside workloads that are not about
+// records that are sent like that.
+const besideRate = 20
+
+// besideSends runs work for each client, and one more client that sends to keys.
+func (e *Env) besideSends(ctx context.Context, name string, keys []history.Key, work func(i int, rng *rand.Rand)) {
+	beside := newPacer(besideRate)
+	threads(e.Concurrency+1, func(i int) {
+		rng := e.rng(name, i)
+		if i == e.Concurrency {
+			e.sender(ctx, beside, rng, keys)
+			return
+		}
+		work(i, rng)
+	})
+}
+
+// sender sends to keys until the context ends.
+func (e *Env) sender(ctx context.Context, pace *pacer, rng *rand.Rand, keys []history.Key) {
+	p := e.newProcess(rng, e.Cluster.Bootstrap())
+	for pace.wait(ctx) {
+		to := make([]history.Key, 1+rng.IntN(sendsAtMost))
+		for i := range to {
+			to[i] = keys[rng.IntN(len(keys))]
+		}
+		if p.send(p.sendable(to)) == history.Info {
+			p.crash()
+			p = e.newProcess(rng, e.Cluster.Bootstrap())
+		}
 	}
+	e.crashed(p.id)
+	p.crash()
 }
 
 // keysOf are keys 0 to n-1, two partitions a topic.
