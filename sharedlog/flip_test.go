@@ -483,16 +483,27 @@ func (u *unpackable) GetRange(ctx context.Context, key string, pos int64, b []by
 	return u.Bucket.GetRange(ctx, key, pos, b)
 }
 
+// unrewriting is a node that cannot rewrite slots as long as on is set, as it is.
+func (f *fixture) unrewriting(broker metadata.BrokerID) (n *sharedlogtest.Node, on *atomic.Bool) {
+	on = new(atomic.Bool)
+	on.Store(true)
+	return f.start(broker, func(c *sharedlog.Config) {
+		c.PackAge, c.MaintainEvery, c.MaxExtents, c.Bucket = time.Millisecond, time.Millisecond, 4, &unpackable{c.Bucket, 0, on}
+	}), on
+}
+
+// inSlots says whether an extent of a partition lies directly in a WAL slot.
+func inSlots(p metadata.Partition) bool {
+	return slices.ContainsFunc(p.Extents, func(x metadata.Extent) bool { return strings.HasPrefix(x.Object, "wal/") })
+}
+
 // A tail that was inherited in slots stays out of the index until it is rewritten:
 // an index that lists slots could be trimmed at its front, and what was made of it
 // would not fit into its place.
 func TestInheritedSlotsAreNotFolded(t *testing.T) {
 	f := newFixture(t)
-	var on atomic.Bool
-	on.Store(true)
-	a, b := f.start(1, lazy), f.start(2, func(c *sharedlog.Config) {
-		c.PackAge, c.MaintainEvery, c.MaxExtents, c.Bucket = time.Millisecond, time.Millisecond, 4, &unpackable{c.Bucket, 0, &on}
-	})
+	a := f.start(1, lazy)
+	b, on := f.unrewriting(2)
 	p := f.topic(1, a)[0]
 	l := f.open(a, p)
 	a2 := f.start(3, lazy)
@@ -517,9 +528,7 @@ func TestInheritedSlotsAreNotFolded(t *testing.T) {
 	on.Store(false)
 	f.until("what was inherited is rewritten, and what was trimmed is gone", func() bool {
 		now, _ := f.c.Image().PartitionByStream(p.Stream)
-		return now.Extents[0].Base == 8 && !slices.ContainsFunc(now.Extents, func(x metadata.Extent) bool {
-			return strings.HasPrefix(x.Object, "wal/")
-		})
+		return now.Extents[0].Base == 8 && !inSlots(now)
 	})
 	if got := f.all(l, 9); len(got) != 18 { // the fifth batch has 8 and 9
 		t.Errorf("the log has %d batches, want 18", len(got))
@@ -533,11 +542,8 @@ func TestInheritedSlotsAreNotFolded(t *testing.T) {
 // is packed after it is folded all the same, so that the metadata stays small.
 func TestFoldsGoOnBesideADamagedSlot(t *testing.T) {
 	f := newFixture(t)
-	var on atomic.Bool
-	on.Store(true)
-	a, b := f.start(1, lazy), f.start(2, func(c *sharedlog.Config) {
-		c.PackAge, c.MaintainEvery, c.MaxExtents, c.Bucket = time.Millisecond, time.Millisecond, 4, &unpackable{c.Bucket, 0, &on}
-	})
+	a := f.start(1, lazy)
+	b, on := f.unrewriting(2)
 	p := f.topic(1, a)[0]
 	l := f.open(a, p)
 	for range 3 { // a slot each
@@ -552,7 +558,7 @@ func TestFoldsGoOnBesideADamagedSlot(t *testing.T) {
 	on.Store(false)
 	f.until("what was inherited is rewritten", func() bool {
 		now, _ := f.c.Image().PartitionByStream(p.Stream)
-		return !slices.ContainsFunc(now.Extents, func(x metadata.Extent) bool { return strings.HasPrefix(x.Object, "wal/") })
+		return !inSlots(now)
 	})
 	if got := f.all(l, 0); len(got) != 23 {
 		t.Errorf("the log has %d batches, want 23", len(got))

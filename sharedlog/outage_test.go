@@ -30,6 +30,20 @@ func (m *mutedQuorum) SubmitOwn(ctx context.Context, cmd *metadatapb.Command) (m
 	}
 }
 
+// startMuted is a node whose quorum does not answer, with a bound on unpacked slots.
+func (f *fixture) startMuted(slots int) (*sharedlogtest.Node, *mutedQuorum) {
+	f.Helper()
+	quorum := &mutedQuorum{heard: make(chan struct{})}
+	n, err := sharedlogtest.StartAs(f.c, f.b, f.c.Register(1), func(c *sharedlog.Config) {
+		quorum.Meta, c.Meta = c.Meta, quorum
+		c.MaxSlots = slots
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	return n, quorum
+}
+
 // Nothing can be packed while the metadata has no quorum. Appends go on all the
 // same: the bound on unpacked WAL keeps takeovers short, and there are none. It
 // holds again afterwards.
@@ -37,14 +51,7 @@ func TestAppendsOutlastAMetadataOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		const bound = 8
-		quorum := &mutedQuorum{heard: make(chan struct{})}
-		n, err := sharedlogtest.StartAs(f.c, f.b, f.c.Register(1), func(c *sharedlog.Config) {
-			quorum.Meta, c.Meta = c.Meta, quorum
-			c.MaxSlots = bound
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n, quorum := f.startMuted(bound)
 		defer n.Crash()
 		l := f.open(n, f.topic(1, n)[0])
 		var want [][]byte
@@ -86,14 +93,7 @@ func TestUnpackedWALIsBoundedInAMetadataOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		const bound = 2
-		quorum := &mutedQuorum{heard: make(chan struct{})}
-		n, err := sharedlogtest.StartAs(f.c, f.b, f.c.Register(1), func(c *sharedlog.Config) {
-			quorum.Meta, c.Meta = c.Meta, quorum
-			c.MaxSlots = bound
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n, _ := f.startMuted(bound)
 		defer n.Crash()
 		l := f.open(n, f.topic(1, n)[0])
 		f.fill(l, 1, 100)

@@ -115,8 +115,9 @@ func (e *Engine) rewriteFor(ctx context.Context, p metadata.Partition) (*rewrite
 	return nil, nil
 }
 
-// inherited says whether an extent lies in slots of somebody else's WAL, which a
-// rewrite makes runs of.
+// inherited says whether an extent lies in WAL slots, as those do that came with a
+// takeover or a move (also of our own, if the stream went away and came back). A
+// rewrite makes runs of them.
 func (e *Engine) inherited(ctx context.Context, p metadata.Partition, i int) (bool, error) {
 	x := p.Extents[i]
 	if isSlot(x.Object) || !x.Indirect {
