@@ -164,13 +164,17 @@ func TestDamagedObjectIsNamedAndNeverServed(t *testing.T) {
 	}
 }
 
-// damageObject finds a file with the marker, damages it and returns its name.
+// damageObject finds an object with the marker, damages it and returns its name.
+// The temporary name of one may outlive a killed node and is not what a log names.
 func damageObject(t *testing.T, store string, marker []byte, how string) string {
 	t.Helper()
 	var victim string
 	err := filepath.WalkDir(store, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil || d.IsDir() && !strings.HasPrefix(d.Name(), ".") {
 			return err
+		}
+		if d.IsDir() {
+			return fs.SkipDir
 		}
 		b, err := os.ReadFile(name)
 		if err != nil {
