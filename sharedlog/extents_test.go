@@ -3,7 +3,9 @@ package sharedlog_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -142,7 +144,10 @@ func TestDamageIsNeverServed(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				m := f.start(2, func(c *sharedlog.Config) { c.MaintainEvery = time.Hour })
+				var log text
+				m := f.start(2, func(c *sharedlog.Config) {
+					c.MaintainEvery, c.Logger = time.Hour, slog.New(slog.NewTextHandler(&log, nil))
+				})
 				if err := f.c.Takeover(f.ctx(), n.Incarnation, m); err != nil {
 					t.Fatal(err)
 				}
@@ -155,9 +160,14 @@ func TestDamageIsNeverServed(t *testing.T) {
 				if err := hurt(f, key, pos); err != nil {
 					t.Fatal(err)
 				}
-				_, err = l.Read(f.ctx(), bad, commitlog.ReadOptions{MaxBytes: 1, MinOne: true})
-				if !errors.Is(err, commitlog.ErrCorrupt) {
-					t.Fatalf("read of damaged data: %v, want ErrCorrupt", err)
+				for range 3 { // as a consumer would
+					_, err = l.Read(f.ctx(), bad, commitlog.ReadOptions{MaxBytes: 1, MinOne: true})
+					if !errors.Is(err, commitlog.ErrCorrupt) {
+						t.Fatalf("read of damaged data: %v, want ErrCorrupt", err)
+					}
+				}
+				if n := strings.Count(log.String(), "corrupt or missing data"); n != 1 || !strings.Contains(log.String(), key) {
+					t.Errorf("the damage was reported %d times:\n%s", n, log.String())
 				}
 				if packed && name == "bit flip" {
 					if r, err := l.Read(f.ctx(), 3, commitlog.ReadOptions{MaxBytes: 1, MinOne: true}); err != nil || r.Bytes == 0 {

@@ -134,8 +134,9 @@ func (s *Store) Open(ctx context.Context, id commitlog.ID, epoch commitlog.Epoch
 }
 
 // Remove implements commitlog.Store. The data of a stream that the metadata no
-// longer names is garbage and swept; here it is only forgotten.
+// longer names is garbage and swept, soon; here it is only forgotten.
 func (s *Store) Remove(ctx context.Context, id commitlog.ID) error {
+	defer s.engine.SweepSoon()
 	st, ok := s.client.Get(id.Stream)
 	if !ok {
 		return nil

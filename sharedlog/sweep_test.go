@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ponor/commitlog"
@@ -83,6 +84,36 @@ func TestSweepDeletesGarbageAndReportsTheRest(t *testing.T) {
 	if !f.exists(fence) {
 		t.Error("the fence of a sealed WAL was swept (slot-3)")
 	}
+}
+
+// Who deletes a topic wants its space, and does not wait for the next sweep.
+func TestDeletedTopicsAreSweptSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		a := f.start(1, func(c *sharedlog.Config) { c.PackAge, c.SweepEvery = time.Second, 24*time.Hour })
+		p := f.topic(1, a)[0]
+		l := f.open(a, p)
+		f.fill(l, 1, 100)
+		f.packed(p, l)
+		if err := l.Close(f.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		if len(f.keys("seg")) == 0 {
+			t.Fatal("nothing was packed")
+		}
+		f.c.Delete(p.Topic)
+		gone := &metadatapb.Command{Body: &metadatapb.Command_TopicsGone{TopicsGone: &metadatapb.TopicsGone{TopicIds: [][]byte{p.Topic[:]}}}}
+		if res, err := a.Meta.SubmitOwn(f.ctx(), gone); err != nil || res.Err != nil {
+			t.Fatal(res.Err, err)
+		}
+		if err := a.Remove(f.ctx(), p.ID()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if left := f.keys("seg"); len(left) > 0 {
+			t.Errorf("a minute later there are still %v", left)
+		}
+	})
 }
 
 // A sweep judges by an image that it fetched after the listing (obj-2). Without

@@ -223,7 +223,7 @@ func (s *system) ponor(ctx context.Context, o options, out *[]byte, args ...stri
 	cmd.Stderr = &errOut
 	b, err := cmd.Output()
 	if err != nil {
-		return fmt.Errorf("ponor %s: %w: %s", strings.Join(args, " "), err, errOut.String())
+		return fmt.Errorf("ponor %s: %w: %s%s", strings.Join(args, " "), err, errOut.String(), b)
 	}
 	if out != nil {
 		*out = b

@@ -39,8 +39,9 @@ type Engine struct {
 	// or without outcome: flips and packs plan from where the last one ended.
 	ledger chan struct{}
 
-	kick chan struct{} // packing may be due
-	tidy chan struct{} // maintenance may be due
+	kick    chan struct{} // packing may be due
+	tidy    chan struct{} // maintenance may be due
+	garbage chan struct{} // a sweep will find some
 
 	mu       sync.Mutex
 	stop     context.CancelFunc // ends Run
@@ -84,6 +85,7 @@ func New(cfg Config) (*Engine, error) {
 		ledger:  make(chan struct{}, 1),
 		kick:    make(chan struct{}, 1),
 		tidy:    make(chan struct{}, 1),
+		garbage: make(chan struct{}, 1),
 		streams: make(map[commitlog.StreamID]*streamState),
 		round:   make(chan struct{}),
 		pending: make(map[string]claim),

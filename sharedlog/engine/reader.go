@@ -7,6 +7,7 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"ponor/commitlog"
 	"ponor/sharedlog/objstore"
@@ -24,6 +25,37 @@ type reader struct {
 	cache *cache
 	sem   chan struct{}
 	ahead chan func(context.Context) // read-ahead jobs, dropped when full
+
+	mu   sync.Mutex
+	told map[place]time.Time // when damage was reported last
+}
+
+// place is a position in an object.
+type place struct {
+	object   string
+	position int64
+}
+
+// Damage is reported again after tellAgain: consumers that meet it try again and
+// again. Of maxTold places it is known when that was.
+const (
+	tellAgain = time.Minute
+	maxTold   = 1000
+)
+
+// tell reports damage, unless it did so just now.
+func (r *reader) tell(id commitlog.StreamID, bad *badObject) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, now := place{bad.object, bad.position}, time.Now()
+	if since, ok := r.told[at]; ok && now.Sub(since) < tellAgain {
+		return
+	}
+	if len(r.told) >= maxTold {
+		clear(r.told)
+	}
+	r.told[at] = now
+	r.e.cfg.Logger.Error("corrupt or missing data", "stream", uint64(id), "object", r.e.key(bad.object), "position", bad.position, "err", bad.err)
 }
 
 // Limits of the reader, in bytes.
@@ -38,6 +70,7 @@ func newReader(e *Engine) *reader {
 		e: e, cache: newCache(e.cfg.ReadCacheBytes, e.cfg.Metrics),
 		sem:   make(chan struct{}, e.cfg.ColdReads),
 		ahead: make(chan func(context.Context), 64),
+		told:  make(map[place]time.Time),
 	}
 }
 
@@ -89,7 +122,7 @@ func (r *reader) retry(ctx context.Context, id commitlog.StreamID, read func() e
 		}
 		r.cache.drop(bad.object)
 		if bad.object == before.object && bad.position == before.position {
-			r.e.cfg.Logger.Error("corrupt or missing data", "stream", uint64(id), "object", r.e.key(bad.object), "position", bad.position, "err", bad.err)
+			r.tell(id, bad)
 			return fmt.Errorf("stream %d: object %s at position %d: %w: %w", id, r.e.key(bad.object), bad.position, commitlog.ErrCorrupt, bad.err)
 		}
 		before = *bad

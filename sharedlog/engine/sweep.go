@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"ponor/commitlog"
 	"ponor/internal/plant"
@@ -16,13 +17,25 @@ import (
 	"ponor/sharedlog/objstore"
 )
 
+// sweepGather is the pause between the deletion of a topic and the sweep for it.
+const sweepGather = 30 * time.Second
+
+// SweepSoon has garbage looked for within a minute: somebody deleted a topic, and
+// wants its space.
+func (e *Engine) SweepSoon() { poke(e.garbage) }
+
 // sweepLoop looks for garbage now and then, and reports what is neither that nor
 // in use (obj-3). Nothing depends on it but space.
 func (e *Engine) sweepLoop(ctx context.Context) {
 	if e.cfg.SweepEvery < 0 {
 		return
 	}
-	for sleep(ctx, e.cfg.SweepEvery) {
+	for waitFor(ctx, e.garbage, e.cfg.SweepEvery) {
+		// A deleted topic is garbage once every owner has stopped, and it may not be
+		// the only one.
+		if !sleep(ctx, min(sweepGather, e.cfg.SweepEvery)) {
+			return
+		}
 		if _, err := e.Sweep(ctx); err != nil && ctx.Err() == nil {
 			e.cfg.Logger.Warn("sweep found no end", "broker", e.cfg.Incarnation.String(), "err", err)
 		}

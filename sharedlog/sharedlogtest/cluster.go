@@ -117,7 +117,7 @@ func (c *Cluster) CreateTopic(name string, partitions int, owner metadata.Incarn
 	return slices.Collect(c.Image().Partitions(id))
 }
 
-// Delete removes a topic, both phases.
+// Delete begins to delete a topic; it is gone when its owners say TopicsGone.
 func (c *Cluster) Delete(id metadata.TopicID) {
 	c.Must(&metadatapb.Command{Body: &metadatapb.Command_DeleteTopic{DeleteTopic: &metadatapb.DeleteTopic{TopicId: id[:]}}})
 }
