@@ -12,11 +12,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"ponor/jepsen/check"
 	"ponor/jepsen/cluster"
@@ -90,6 +92,8 @@ type run struct {
 	header  history.Header
 	file    *os.File
 	writer  *history.Writer
+	opened  bool     // the directory is the run's
+	made    []string // directories, the deepest first
 	say     *teller
 	sched   *nemesis.Schedule
 	white   check.White
@@ -103,28 +107,22 @@ type run struct {
 }
 
 // Run does a run. An error means that it could not be done, and says nothing
-// about the cluster. When the context ends, the load does, and the rest of the
-// run follows.
+// about the cluster; if the load did not even begin, only logs of nodes are left.
+// When the context ends, the load does, and the rest of the run follows.
 func Run(ctx context.Context, o Options) (Outcome, error) {
 	kind, err := workload.Find(o.Workload)
 	if err != nil {
 		return Outcome{}, err
 	}
-	if o.Nemesis == nil {
-		o.Nemesis = kind.Faults
-	}
 	r := &run{o: o, kind: kind, work: kind.New(), say: newTeller(o.Output, o.Terminal)}
-	if err := r.open(ctx); err != nil {
-		return Outcome{}, err
+	defer context.AfterFunc(ctx, func() {
+		r.say.line("interrupted: the load ends, and what follows is done; to end everything at once, interrupt again")
+	})()
+	nemeses, err := r.start(ctx)
+	if err != nil {
+		return Outcome{}, r.discard(ctx, err)
 	}
 	defer r.close()
-	nemeses, err := nemesis.Choose(o.Nemesis, r.cluster)
-	if err != nil {
-		return Outcome{}, err
-	}
-	if err := r.begin(ctx); err != nil {
-		return Outcome{}, err
-	}
 	if err := r.load(ctx, nemeses); err != nil {
 		return Outcome{}, err
 	}
@@ -134,29 +132,103 @@ func Run(ctx context.Context, o Options) (Outcome, error) {
 	return r.judge()
 }
 
+// start does all that precedes the load.
+func (r *run) start(ctx context.Context) ([]nemesis.Nemesis, error) {
+	if err := r.open(ctx); err != nil {
+		return nil, err
+	}
+	if r.o.Nemesis == nil {
+		r.o.Nemesis = possible(r.kind.Faults, len(r.cluster.Nodes()))
+	}
+	nemeses, err := nemesis.Choose(r.o.Nemesis, r.cluster)
+	if err != nil {
+		return nil, err
+	}
+	for _, left := range nemesis.LeftOut(r.o.Nemesis, r.cluster) {
+		r.say.line("%s", left)
+	}
+	return nemeses, r.begin(ctx)
+}
+
+// possible are those of a workload's own faults for which there are enough nodes.
+func possible(faults []string, nodes int) []string {
+	return slices.DeleteFunc(slices.Clone(faults), func(name string) bool {
+		k, err := nemesis.Find(name)
+		return err == nil && nodes < k.Least()
+	})
+}
+
 // open makes the directory and the cluster.
 func (r *run) open(ctx context.Context) error {
 	if list, err := os.ReadDir(r.o.Out); err == nil && len(list) > 0 {
 		return fmt.Errorf("%s is not empty: choose another --out", r.o.Out)
 	}
-	if err := os.MkdirAll(r.o.Out, 0o755); err != nil {
-		return fmt.Errorf("make the directory of the run: %w", err)
-	}
 	var err error
 	if r.o.Out, err = filepath.Abs(r.o.Out); err != nil {
 		return fmt.Errorf("find the directory of the run: %w", err)
 	}
+	for dir := r.o.Out; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
+			break
+		}
+		r.made = append(r.made, dir)
+	}
+	if err := os.MkdirAll(r.o.Out, 0o755); err != nil {
+		return fmt.Errorf("make the directory of the run: %w", err)
+	}
+	r.opened = true
 	if len(r.o.Bootstrap) > 0 {
-		r.cluster, err = cluster.Connect(ctx, r.o.Bootstrap, r.o.Commands)
+		c, err := cluster.Connect(ctx, r.o.Bootstrap, r.o.Commands)
+		if err == nil {
+			r.cluster = c
+		}
 		return err
 	}
 	r.say.line("starting %d nodes on this machine", r.o.Nodes)
-	r.own, err = cluster.Start(ctx, cluster.Config{
+	needs := r.o.Nemesis
+	if needs == nil {
+		needs = r.kind.Faults
+	}
+	own, err := cluster.Start(ctx, cluster.Config{
 		Binary: r.o.Binary, Dir: filepath.Join(r.o.Out, clusterDir), Nodes: r.o.Nodes, Store: r.o.Store,
-		Needs: nemesis.Needs(r.o.Nemesis), Extra: r.o.Extra,
+		Needs: nemesis.Needs(needs), Extra: r.o.Extra,
 	})
-	r.cluster = r.own
+	if err == nil {
+		r.own, r.cluster = own, own
+	}
 	return err
+}
+
+// discard removes what a run has written whose load did not begin. Logs of nodes
+// stay if they may say why.
+func (r *run) discard(ctx context.Context, why error) error {
+	if ctx.Err() != nil {
+		why = fmt.Errorf("interrupted before the load began: %w", why)
+	}
+	if !r.opened {
+		return why
+	}
+	r.close()
+	var logs []string
+	if answer := (*kerr.Error)(nil); ctx.Err() == nil && !errors.As(why, &answer) && !errors.Is(why, nemesis.ErrImpossible) {
+		logs, _ = filepath.Glob(filepath.Join(r.o.Out, clusterDir, "*.log"))
+	}
+	if len(logs) > 0 {
+		why = fmt.Errorf("%w; the nodes' logs are in %s", why, filepath.Dir(logs[0]))
+	}
+	for _, dir := range []string{r.o.Out, filepath.Join(r.o.Out, clusterDir)} {
+		list, _ := os.ReadDir(dir)
+		for _, e := range list {
+			path := filepath.Join(dir, e.Name())
+			if !slices.Contains(logs, path) && (len(logs) == 0 || e.Name() != clusterDir) {
+				_ = os.RemoveAll(path)
+			}
+		}
+	}
+	for _, dir := range r.made {
+		_ = os.Remove(dir) // fails if there is something in it
+	}
+	return why
 }
 
 // begin writes the header and has the workload prepare.
@@ -235,7 +307,7 @@ func (r *run) load(ctx context.Context, nemeses []nemesis.Nemesis) error {
 	wg.Wait()
 	r.say.line("%s", r.line(0))
 	if undo != nil {
-		r.why = append(r.why, undo.Error())
+		r.why = append(r.why, strings.Split(undo.Error(), "\n")...)
 	}
 	if heal != nil {
 		r.why = append(r.why, fmt.Sprintf("the cluster did not come back: %v", heal))
@@ -249,11 +321,7 @@ func (r *run) load(ctx context.Context, nemeses []nemesis.Nemesis) error {
 func (r *run) event(e *history.Event) {
 	r.writer.Event(e)
 	if r.o.Verbose || e.Err != "" {
-		text := fmt.Sprintf("%s %s %s: %s", e.Fault, e.Phase, strings.Join(e.Target, ", "), e.Proof)
-		if e.Err != "" {
-			text += " (" + e.Err + ")"
-		}
-		r.say.line("%s", text)
+		r.say.line("%s", eventText(e))
 	}
 }
 
@@ -284,6 +352,7 @@ func (r *run) final(ctx context.Context) error {
 	r.writer.Sample(&s)
 	r.lookInside(ctx)
 	r.admin.Close()
+	r.admin = nil
 	r.env.Close()
 	if r.cluster != nil {
 		if err := r.cluster.Close(); err != nil {
@@ -300,6 +369,9 @@ func (r *run) final(ctx context.Context) error {
 func (r *run) close() {
 	if r.cluster != nil {
 		_ = r.cluster.Close()
+	}
+	if r.admin != nil {
+		r.admin.Close()
 	}
 	if r.file != nil {
 		_ = r.file.Close()

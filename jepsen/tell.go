@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"ponor/jepsen/history"
 )
 
 // teller writes to the user: lines that stay, and on a terminal one last line
@@ -53,6 +55,38 @@ func (t *teller) status(n int, text string) {
 	defer t.mu.Unlock()
 	_, _ = fmt.Fprint(t.mu.out, "\r\x1b[K"+text)
 	t.mu.status = true
+}
+
+// eventText is an event in one line.
+func eventText(e *history.Event) string {
+	target := strings.Join(e.Target, ", ")
+	if target == "" {
+		target = "nothing"
+	}
+	if e.Phase == "heal" && e.Err == "" {
+		return "everything is undone, all nodes serve"
+	}
+	text := e.Fault
+	switch {
+	case e.Phase == "heal":
+		text = "not everything could be undone"
+	case e.Phase == "stop" && e.Err == "":
+		text += " is undone"
+	case e.Phase == "stop":
+		text += " could not be undone"
+	case e.Err != "":
+		text += " could not be done"
+	}
+	text += ": " + target
+	switch {
+	case e.Err != "" && e.Proof != "":
+		text += ": " + e.Err + " (" + e.Proof + ")"
+	case e.Err != "":
+		text += ": " + e.Err
+	case e.Proof != "":
+		text += " (" + e.Proof + ")"
+	}
+	return strings.ReplaceAll(text, "\n", "; ")
 }
 
 // line is the state of the run in one line; now is 0 when the load has ended.

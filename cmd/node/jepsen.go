@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +18,7 @@ import (
 
 	"ponor/jepsen"
 	"ponor/jepsen/check"
+	"ponor/jepsen/cluster"
 	"ponor/jepsen/nemesis"
 	"ponor/jepsen/workload"
 	"ponor/sharedlog/objstore"
@@ -131,6 +134,7 @@ func (j *jepsenRun) do(cmd *cobra.Command) error {
 	if err := j.complete(cmd); err != nil {
 		return codedError{err, exitNotRun}
 	}
+	defer endAtOnce(cmd)()
 	out, err := jepsen.Run(cmd.Context(), j.Options)
 	if err != nil {
 		return codedError{fmt.Errorf("jepsen run: %w", err), exitNotRun}
@@ -140,11 +144,25 @@ func (j *jepsenRun) do(cmd *cobra.Command) error {
 	return verdictError(out.Summary)
 }
 
+// endAtOnce has the process end, and say so, when it is interrupted a second time.
+// The function that it returns undoes that.
+func endAtOnce(cmd *cobra.Command) func() bool {
+	return context.AfterFunc(cmd.Context(), func() {
+		again := make(chan os.Signal, 1)
+		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
+		<-again
+		cmd.PrintErrln("\ninterrupted again: the run ends without a verdict; nodes may still be hurt if they are not its own")
+		os.Exit(exitNotRun)
+	})
+}
+
 // commandsFor are the flags that let another's cluster be hurt, and undo it.
 var commandsFor = map[string][]string{
 	"kill":  {"kill-cmd", "start-cmd"},
 	"stop":  {"stop-cmd", "start-cmd"},
 	"pause": {"pause-cmd", "resume-cmd"},
+
+	cluster.NeedsPauseKill: {"kill-cmd", "start-cmd", "pause-cmd", "resume-cmd"},
 }
 
 // complete fills in what follows from the flags.
@@ -175,29 +193,8 @@ func (j *jepsenRun) complete(cmd *cobra.Command) error {
 			return usagef("--nemesis none goes with no other fault")
 		}
 	}
-	for _, name := range []string{"nodes", "store", "node-flag", "keep", "tiny"} {
-		if len(j.Bootstrap) > 0 && f.Changed(name) {
-			return usagef("--%s is for a cluster of the run's own, --bootstrap names another", name)
-		}
-	}
-	for _, name := range []string{"kill-cmd", "stop-cmd", "start-cmd", "pause-cmd", "resume-cmd", "state-cmd"} {
-		if len(j.Bootstrap) == 0 && f.Changed(name) {
-			return usagef("--%s is for a cluster that --bootstrap names", name)
-		}
-	}
-	if len(j.Bootstrap) > 0 && !f.Changed("nemesis") {
-		j.Nemesis = []string{"none"} // nobody hurts another's cluster without being told to
-	}
-	for _, name := range j.Nemesis {
-		k, err := nemesis.Find(name)
-		if err != nil || len(j.Bootstrap) == 0 {
-			continue
-		}
-		for _, flag := range commandsFor[k.Needs] {
-			if f.Lookup(flag).Value.String() == "" {
-				return usagef("fault %s needs --%s on a cluster that --bootstrap names", name, flag)
-			}
-		}
+	if err := j.suits(f); err != nil {
+		return err
 	}
 	if j.tiny {
 		j.Extra = append(j.Extra, "--tiny")
@@ -217,6 +214,42 @@ func (j *jepsenRun) complete(cmd *cobra.Command) error {
 	}
 	j.OpenStore = func(ctx context.Context, url string) (objstore.Bucket, error) {
 		return openBucket(ctx, url, fmt.Sprint("jepsen-", os.Getpid()))
+	}
+	return nil
+}
+
+// suits refuses flags and faults that do not suit the cluster: one of the run's own,
+// or that of --bootstrap.
+func (j *jepsenRun) suits(f *pflag.FlagSet) error {
+	for _, name := range []string{"nodes", "store", "node-flag", "keep", "tiny"} {
+		if len(j.Bootstrap) > 0 && f.Changed(name) {
+			return usagef("--%s is for a cluster of the run's own, --bootstrap names another", name)
+		}
+	}
+	for _, name := range []string{"kill-cmd", "stop-cmd", "start-cmd", "pause-cmd", "resume-cmd", "state-cmd"} {
+		if len(j.Bootstrap) == 0 && f.Changed(name) {
+			return usagef("--%s is for a cluster that --bootstrap names", name)
+		}
+	}
+	if len(j.Bootstrap) > 0 && !f.Changed("nemesis") {
+		j.Nemesis = []string{"none"} // nobody hurts another's cluster without being told to
+	}
+	for _, name := range j.Nemesis {
+		k, err := nemesis.Find(name)
+		if err != nil {
+			continue
+		}
+		if len(j.Bootstrap) == 0 {
+			if j.Nodes < k.Least() {
+				return usagef("fault %s needs --nodes %d or more", name, k.Least())
+			}
+			continue
+		}
+		for _, flag := range commandsFor[k.Needs] {
+			if f.Lookup(flag).Value.String() == "" {
+				return usagef("fault %s needs --%s on a cluster that --bootstrap names", name, flag)
+			}
+		}
 	}
 	return nil
 }
@@ -334,15 +367,14 @@ func nemesisNames() []string {
 // printSummary shows the judgement: all checks, or those that found something,
 // and what is wrong.
 func printSummary(cmd *cobra.Command, s check.Summary, all bool) {
-	valid, aside := 0, 0
+	many := make(map[string]int)
 	_ = render(cmd, formatText, nil, func(p *printer) {
 		head := false
 		for _, r := range s.Results {
-			switch {
-			case r.Verdict == check.Valid:
-				valid++
-			case r.Verdict == check.Unknown && r.Optional:
-				aside++
+			if r.Verdict == check.Unknown && r.Optional {
+				many["left out"]++
+			} else {
+				many[string(r.Verdict)]++
 			}
 			if !all && (r.Verdict == check.Valid || r.Optional) && r.Verdict != check.Invalid {
 				continue
@@ -375,7 +407,16 @@ func printSummary(cmd *cobra.Command, s check.Summary, all bool) {
 		verdict += ": " + s.Why
 	}
 	cmd.Printf("\n%s\n", verdict)
-	cmd.Printf("checks   %d of %d valid, %d need what was not looked at\n", valid, len(s.Results), aside)
+	var counts []string
+	for _, what := range []string{"valid", "invalid", "unknown"} {
+		if many[what] > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", many[what], what))
+		}
+	}
+	cmd.Printf("checks   %s\n", strings.Join(counts, ", "))
+	if n := many["left out"]; n > 0 {
+		cmd.Printf("         %d more can say nothing about this run; the report says why\n", n)
+	}
 }
 
 // verdictError gives a verdict its exit code.

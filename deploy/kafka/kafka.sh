@@ -4,17 +4,21 @@
 #
 #   kafka.sh fetch                    download the jars once
 #   kafka.sh tool CLASS [ARG...]      run one of its command-line tools
-#   kafka.sh start DIR [KEY=VALUE...] start three combined nodes in DIR
+#   kafka.sh start DIR [KEY=VALUE...] start KAFKA_NODES combined nodes in DIR
 #   kafka.sh launch DIR NODE          start one of them again
-#   kafka.sh stop DIR                 stop them
+#   kafka.sh kill DIR NODE            kill -9 one of them
+#   kafka.sh pause DIR NODE           SIGSTOP it, and
+#   kafka.sh resume DIR NODE          let it go on
+#   kafka.sh state DIR NODE           print what its process is
+#   kafka.sh stop DIR [NODE]          stop all, or one of them, in order
 #
-# Environment: KAFKA_VERSION (4.4.0), KAFKA_LIBS (where the jars are),
+# Environment: KAFKA_VERSION (4.4.0), KAFKA_LIBS (where the jars are), KAFKA_NODES (3),
 # KAFKA_PORT (first port, 29092; a node takes two), KAFKA_HEAP (-Xms1g -Xmx1g).
 set -euo pipefail
 version=${KAFKA_VERSION:-4.4.0}
 libs=${KAFKA_LIBS:-${XDG_CACHE_HOME:-$HOME/.cache}/apache-kafka/$version}
 port=${KAFKA_PORT:-29092}
-nodes=3
+nodes=${KAFKA_NODES:-3}
 
 fetch() {
   [ -e "$libs/.complete" ] && return
@@ -65,12 +69,15 @@ launch() { # DIR NODE
 }
 
 start() { # DIR KEY=VALUE...
-  local dir=$1 voters="" i
+  local dir=$1 voters="" addrs="" i
   shift
   mkdir -p "$dir"
   quiet_logging "$dir/log4j2.properties"
-  for i in $(seq $nodes); do voters+="${voters:+,}$i@127.0.0.1:$((port + 2 * i - 1))"; done
-  for i in $(seq $nodes); do
+  for i in $(seq "$nodes"); do
+    voters+="${voters:+,}$i@127.0.0.1:$((port + 2 * i - 1))"
+    addrs+="${addrs:+,}127.0.0.1:$((port + 2 * i - 2))"
+  done
+  for i in $(seq "$nodes"); do
     properties "$dir" "$i" "$voters" "$@" >"$dir/node$i.properties"
     if [ ! -d "$dir/data$i" ]; then
       java -Dlog4j2.configurationFile="$dir/log4j2.properties" -cp "$libs/*" kafka.tools.StorageTool \
@@ -78,13 +85,39 @@ start() { # DIR KEY=VALUE...
     fi
     launch "$dir" "$i"
   done
-  echo "127.0.0.1:$port,127.0.0.1:$((port + 2)),127.0.0.1:$((port + 4))"
+  echo "$addrs"
 }
 
-stop() { # DIR
-  local f
-  for f in "$1"/node*.pid; do kill "$(cat "$f")" 2>/dev/null || true; done
-  for f in "$1"/node*.pid; do while kill -0 "$(cat "$f")" 2>/dev/null; do sleep 0.1; done; done
+gone() { # PID
+  case $(ps -o stat= -p "${1:-0}" 2>/dev/null) in '' | Z*) ;; *) return 1 ;; esac
+}
+
+pid_of() { cat "$1/node$2.pid" 2>/dev/null || true; } # DIR NODE
+
+state() { # DIR NODE
+  local pid
+  pid=$(pid_of "$1" "$2")
+  if gone "$pid"; then echo "pid $pid is gone"; else echo "pid $pid state $(ps -o stat= -p "$pid")"; fi
+}
+
+signal() { # SIGNAL DIR NODE
+  local pid
+  pid=$(pid_of "$2" "$3")
+  gone "$pid" || kill "-$1" "$pid"
+}
+
+await_gone() { # DIR NODE
+  until gone "$(pid_of "$1" "$2")"; do sleep 0.05; done
+}
+
+kill_node() { signal KILL "$@" && await_gone "$@"; }
+pause() { signal STOP "$@"; }
+resume() { signal CONT "$@"; }
+
+stop() { # DIR [NODE]
+  local i list=${2:-$(seq $nodes)}
+  for i in $list; do signal TERM "$1" "$i" && signal CONT "$1" "$i"; done
+  for i in $list; do await_gone "$1" "$i"; done
 }
 
 tool() { # CLASS ARG...
@@ -95,6 +128,7 @@ tool() { # CLASS ARG...
 }
 
 case ${1:-} in
-  fetch | start | launch | stop | tool) "$@" ;;
-  *) sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  fetch | start | launch | pause | resume | state | stop | tool) "$@" ;;
+  kill) kill_node "${@:2}" ;;
+  *) sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

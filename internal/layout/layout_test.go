@@ -46,6 +46,7 @@ var vendors = []struct {
 	{"github.com/aws/", "the S3 client stays behind its Bucket", []string{"sharedlog/objstore/s3"}},
 	{"github.com/twmb/franz-go/pkg/kgo", "the client never serves the broker's own path", []string{"cmd", "deploy", "jepsen", "internal/systest"}},
 	{"github.com/twmb/franz-go/pkg/kadm", "the client never serves the broker's own path", []string{"cmd", "deploy", "jepsen", "internal/systest"}},
+	{"github.com/go-faster/jx", "only histories of tests are so long that JSON is slow", []string{"jepsen/history"}},
 	{"github.com/anishathalye/porcupine", "only histories are searched for an order", []string{"jepsen"}},
 	{"github.com/spf13/", "only the command line reads flags", []string{"cmd"}},
 	{"go.yaml.in/", "only the command line reads files of settings", []string{"cmd"}},

@@ -71,6 +71,8 @@ func (c *External) Can(what string) bool {
 		return c.commands.Stop != "" && c.commands.Start != ""
 	case "pause":
 		return c.commands.Pause != "" && c.commands.Resume != ""
+	case NeedsPauseKill:
+		return c.Can("pause") && c.Can("kill")
 	}
 	return false
 }

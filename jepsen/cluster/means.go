@@ -25,6 +25,8 @@ const (
 	NeedsStore = "store"
 	// NeedsDisk: nodes whose data are on small file systems of their own.
 	NeedsDisk = "disk"
+	// NeedsPauseKill: nodes that can be paused and killed.
+	NeedsPauseKill = "pause and kill"
 	// NeedsQuorum: nodes that are Ponor's, whose voters can be changed.
 	NeedsQuorum = "quorum"
 )

@@ -3,8 +3,6 @@ package history
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"sync"
 )
@@ -73,42 +71,4 @@ func (w *Writer) Flush() error {
 		w.err = w.buf.Flush()
 	}
 	return w.err
-}
-
-// Read reads a whole history. A last line that was cut off is an error: what
-// came before it is returned with it.
-func Read(r io.Reader) (*History, error) {
-	h := &History{}
-	dec := json.NewDecoder(bufio.NewReaderSize(r, 1<<20))
-	for n := 1; ; n++ {
-		var l line
-		err := dec.Decode(&l)
-		switch {
-		case errors.Is(err, io.EOF) && n > 1:
-			return h, nil
-		case errors.Is(err, io.EOF):
-			return nil, errors.New("the history is empty")
-		case err != nil && n == 1:
-			return nil, fmt.Errorf("not a history: %w", err)
-		case err != nil:
-			return h, fmt.Errorf("history, line %d: %w", n, err)
-		case n == 1 && l.Header == nil:
-			return nil, errors.New("not a history: the first line is no header")
-		case n == 1 && l.Header.Version != FormatVersion:
-			return nil, fmt.Errorf("the history has format %d, this build reads %d", l.Header.Version, FormatVersion)
-		case l.Header != nil && n > 1:
-			return h, fmt.Errorf("history, line %d: a second header", n)
-		case l.Header != nil:
-			h.Header = *l.Header
-		case l.Op != nil:
-			if l.Op.Index != int64(len(h.Ops)) {
-				return h, fmt.Errorf("history, line %d: op %d is the %dth", n, l.Op.Index, len(h.Ops))
-			}
-			h.Ops = append(h.Ops, *l.Op)
-		case l.Event != nil:
-			h.Events = append(h.Events, *l.Event)
-		case l.Sample != nil:
-			h.Samples = append(h.Samples, *l.Sample)
-		}
-	}
 }

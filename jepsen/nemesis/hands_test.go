@@ -1,6 +1,7 @@
 package nemesis_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -493,11 +494,14 @@ func TestPauseKillWaitsForAllNodes(t *testing.T) {
 	}
 }
 
-// can is a cluster that can have some faults.
+// can is a cluster that can have some faults, of three nodes if it does not say.
 type can struct {
 	cluster.Cluster
-	what []string
+	what  []string
+	nodes int
 }
+
+func (c can) Nodes() []int32 { return []int32{1, 2, 3, 4, 5}[:cmp.Or(c.nodes, 3)] }
 
 func (c can) Can(what string) bool { return slices.Contains(c.what, what) }
 
@@ -519,6 +523,39 @@ func TestChaosIsAllThatTheClusterCanHave(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "run's own") {
 		t.Errorf("a cluster without proxies can have requests held: %v", err)
 	}
+	left := nemesis.LeftOut([]string{"chaos"}, can{what: []string{"kill", "links", "quorum"}, nodes: 2})
+	for _, want := range []string{
+		"chaos leaves out pause, pause-all: the cluster has no command to pause its nodes and to undo that",
+		"chaos leaves out pause-kill, bridge: it needs 3 nodes or more",
+	} {
+		if !slices.Contains(left, want) {
+			t.Errorf("%q lacks %q", left, want)
+		}
+	}
+	if left := nemesis.LeftOut([]string{"kill"}, can{}); left != nil {
+		t.Errorf("kill leaves out %q", left)
+	}
+}
+
+// A fault that needs more nodes than there are is refused, and not tried.
+func TestChooseCountsNodes(t *testing.T) {
+	what := []string{"kill", "pause", "stop", "clients", "links", "store", "disk", "quorum", cluster.NeedsPauseKill}
+	for _, k := range nemesis.Kinds() {
+		if k.Name == nemesis.Chaos {
+			continue
+		}
+		for n := 1; n <= 3; n++ {
+			_, err := nemesis.Choose([]string{k.Name}, can{what: what, nodes: n})
+			if refused := err != nil; refused != (n < k.Least()) {
+				t.Errorf("%s of %d nodes, of which it needs %d: %v", k.Name, n, k.Least(), err)
+			}
+		}
+	}
+	for name, want := range map[string]int{"kill": 1, "halves": 2, "move": 2, "bridge": 3, "pause-kill": 3} {
+		if k, err := nemesis.Find(name); err != nil || k.Least() != want {
+			t.Errorf("%s needs %d nodes, want %d", name, k.Least(), want)
+		}
+	}
 }
 
 func TestNeeds(t *testing.T) {
@@ -529,7 +566,7 @@ func TestNeeds(t *testing.T) {
 		{[]string{"kill", "move"}, []string{"kill"}},
 		{[]string{"hold", "duplicate", "store-slow"}, []string{"clients", "store"}},
 		{[]string{"disk-full"}, []string{"disk"}},
-		{[]string{"chaos"}, []string{"kill", "pause", "stop", "clients", "links", "store", "quorum"}},
+		{[]string{"chaos"}, []string{"kill", "pause", "stop", cluster.NeedsPauseKill, "clients", "links", "store", "quorum"}},
 	} {
 		if got := nemesis.Needs(c.names); !slices.Equal(got, c.want) {
 			t.Errorf("%v need %v, want %v", c.names, got, c.want)

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"ponor/jepsen/cluster"
 	"ponor/jepsen/history"
 )
 
@@ -15,7 +16,7 @@ func processKinds() []Kind {
 		{"kill-all", "kill -9 of all nodes at once, then start them", "kill", func() Nemesis { return &kill{name: "kill-all", size: everybody} }},
 		{"pause-all", "stop all processes (SIGSTOP), then let them go on", "pause", func() Nemesis { return &pause{name: "pause-all", size: everybody} }},
 		{"crash-loop", "kill one node again and again while it starts", "kill", func() Nemesis { return &crashLoop{} }},
-		{"pause-kill", "pause a minority while writes go on, kill the others, let the paused go on with one of the killed, then start the rest", "kill", func() Nemesis { return &pauseKill{} }},
+		{"pause-kill", "pause a minority while writes go on, kill the others, let the paused go on with one of the killed, then start the rest", cluster.NeedsPauseKill, func() Nemesis { return &pauseKill{} }},
 		{"roll", "a rolling restart, as an upgrade does it: the same as restart", "stop", func() Nemesis { return &restart{name: "roll"} }},
 	}
 }

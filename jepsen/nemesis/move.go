@@ -30,6 +30,7 @@ func (m *move) Name() string { return "move" }
 func (m *move) Start(ctx context.Context, env *Env) (history.Event, error) {
 	var proof string
 	var err error
+	from := env.Now()
 	for proof == "" && ctx.Err() == nil {
 		if proof, err = moveSome(ctx, env, 1); err != nil || proof == "" {
 			select {
@@ -39,8 +40,12 @@ func (m *move) Start(ctx context.Context, env *Env) (history.Event, error) {
 		}
 	}
 	m.begin(func(done <-chan struct{}) (string, error) { return moveOn(done, env) })
-	if proof == "" && err == nil {
-		err = errors.New("no partition moved")
+	if proof == "" {
+		waited := time.Duration(env.Now() - from).Round(time.Second)
+		if err == nil {
+			err = ctx.Err()
+		}
+		err = fmt.Errorf("no partition had another leader within %v: %w", waited, err)
 	}
 	return history.Event{Target: []string{"partitions"}, Proof: proof}, err
 }

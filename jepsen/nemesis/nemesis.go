@@ -4,6 +4,7 @@ package nemesis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -51,6 +52,14 @@ func Kinds() []Kind {
 	}
 	return append(list, Kind{Name: Chaos, What: "all of the above that the cluster can have, at random"})
 }
+
+// least are the nodes that a fault needs, if it is more than one.
+var least = map[string]int{
+	"move": 2, "pause-kill": 3, "isolate": 2, "halves": 2, "deaf": 2, "bridge": 3, "swizzle": 2, "voters": 2, "transfer": 2, "drain": 2,
+}
+
+// Least is how many nodes the fault needs.
+func (k Kind) Least() int { return max(1, least[k.Name]) }
 
 // Find is the kind with a name.
 func Find(name string) (Kind, error) {
@@ -108,27 +117,63 @@ func Needs(names []string) []string {
 	return list
 }
 
-// Choose makes the nemeses that names say. "none" is none.
+// ErrImpossible says that the cluster cannot have a fault.
+var ErrImpossible = errors.New("the cluster cannot have a fault that was named")
+
+// Choose makes the nemeses that names say. "none" is none. ErrImpossible: one of
+// them the cluster cannot have.
 func Choose(names []string, c cluster.Cluster) ([]Nemesis, error) {
 	var list []Nemesis
-	for _, name := range expand(names, func(k Kind) bool { return k.Needs == "" || c.Can(k.Needs) }) {
+	for _, name := range expand(names, func(k Kind) bool { return lacks(k, c) == "" }) {
 		k, err := Find(name)
 		if err != nil {
 			return nil, err
 		}
-		if k.Needs != "" && !c.Can(k.Needs) {
-			return nil, fmt.Errorf("nemesis %s: %s", name, lacks(k.Needs))
+		if why := lacks(k, c); why != "" {
+			return nil, fmt.Errorf("%w: %s: %s", ErrImpossible, name, why)
 		}
 		list = append(list, k.New())
 	}
 	return list, nil
 }
 
-// lacks says what a cluster has not that a fault needs.
-func lacks(need string) string {
-	switch need {
-	case "kill", "stop", "pause":
-		return fmt.Sprintf("the cluster has no command to %s its nodes and to undo that", need)
+// LeftOut are sentences on the faults that Chaos stands for and the cluster cannot
+// have, one for each reason. Nil if none of the names is Chaos.
+func LeftOut(names []string, c cluster.Cluster) []string {
+	if !slices.Contains(names, Chaos) {
+		return nil
+	}
+	var reasons []string
+	of := make(map[string][]string)
+	for _, k := range Kinds() {
+		why := lacks(k, c)
+		if why == "" {
+			continue
+		}
+		if of[why] == nil {
+			reasons = append(reasons, why)
+		}
+		of[why] = append(of[why], k.Name)
+	}
+	for i, why := range reasons {
+		reasons[i] = fmt.Sprintf("%s leaves out %s: %s", Chaos, strings.Join(of[why], ", "), why)
+	}
+	return reasons
+}
+
+// lacks says what a cluster has not that a fault needs, empty if it has all.
+func lacks(k Kind, c cluster.Cluster) string {
+	if n := k.Least(); len(c.Nodes()) < n {
+		return fmt.Sprintf("it needs %d nodes or more", n)
+	}
+	if k.Needs == "" || c.Can(k.Needs) {
+		return ""
+	}
+	switch k.Needs {
+	case "kill", "stop", "pause", cluster.NeedsPauseKill:
+		return fmt.Sprintf("the cluster has no command to %s its nodes and to undo that", k.Needs)
+	case cluster.NeedsDisk:
+		return "it needs root and small disks, which only the fault's own name asks for"
 	}
 	return "only a cluster of the run's own can have it"
 }

@@ -145,7 +145,7 @@ func (s *Schedule) stop(n Nemesis, env *Env) error {
 	}
 	s.record(e, n.Name(), "stop", at, env.Now(), err)
 	if err != nil {
-		return fmt.Errorf("undo %s: %w", n.Name(), err)
+		return fmt.Errorf("a fault could not be undone: %s: %w", n.Name(), err)
 	}
 	return nil
 }

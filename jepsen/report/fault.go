@@ -54,6 +54,10 @@ func faults(events []history.Event, end int64) ([]fault, []string) {
 			}
 			continue
 		}
+		if e.Err != "" && e.Fault == e.Phase {
+			said.add(strings.TrimSuffix(short("the cluster did not come back: "+e.Err), "."))
+			continue
+		}
 		if e.Err != "" {
 			said.add(fmt.Sprintf("a fault could not be undone: %s: %s", e.Fault, short(e.Err)))
 			continue

@@ -407,9 +407,12 @@ func TestSizesAreBounded(t *testing.T) {
 func TestNothing(t *testing.T) {
 	page, text := write(t, &history.History{}, nil, check.Unknown, report.Extra{})
 	wants(t, "the page", page, "no check ran", "none was injected", "No send was acknowledged.")
-	wants(t, "the text", text, "UNKNOWN  Nothing wrong was found, but the run could not show what was asked: no check ran.")
+	wants(t, "the text", text, "UNKNOWN  Nothing wrong was found, but the run could not show what was asked.\n")
+	if n := strings.Count(text, "no check ran"); n != 1 {
+		t.Errorf("the reason is there %d times", n)
+	}
 	_, text = write(t, &history.History{}, nil, check.Invalid, report.Extra{Why: []string{"node n1 panicked"}})
-	wants(t, "the text", text, "INVALID  Node n1 panicked.")
+	wants(t, "the text", text, "INVALID  A promise was broken, though no check says so.", "node n1 panicked")
 }
 
 // A check that need not decide is no reason for anything.

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -33,22 +32,20 @@ func (r *run) sentence() string {
 		looked++
 	}
 	switch {
+	case r.verdict == check.Invalid && bad == 0 && len(r.why()) == 0:
+		return "No check says why."
 	case r.verdict == check.Invalid && bad == 0:
-		return capital(cmp.Or(list(r.why()), "no check says why")) + "."
+		return "A promise was broken, though no check says so."
 	case r.verdict == check.Invalid:
 		if len(names) > 4 {
 			names = append(names[:4:4], fmt.Sprintf("%d more", bad-4))
 		}
 		return fmt.Sprintf("%d of %s failed: %s.", bad, plural(looked, "check", "checks"), list(names))
 	case r.verdict == check.Unknown:
-		missing := r.missing()
-		switch len(missing) {
-		case 0:
-			return "Nothing wrong was found, but the run could not show what was asked."
-		case 1:
-			return fmt.Sprintf("Nothing wrong was found, but the run could not show what was asked: %s.", missing[0])
+		if n := len(r.missing()); n > 1 { // they follow
+			return fmt.Sprintf("Nothing wrong was found, but the run could not show what was asked, for %s.", plural(n, "reason", "reasons"))
 		}
-		return fmt.Sprintf("Nothing wrong was found, but the run could not show what was asked, for %s.", plural(len(missing), "reason", "reasons"))
+		return "Nothing wrong was found, but the run could not show what was asked."
 	}
 	s := fmt.Sprintf("%s looked at %s", plural(looked, "check", "checks"), plural(len(r.Ops), "operation", "operations"))
 	if n := len(r.faults); n > 0 {
@@ -96,7 +93,12 @@ func (r *run) missing() []string {
 			out = append(out, strings.TrimSuffix(fmt.Sprintf("%s %s: %s", c.ID, c.Name, strings.TrimSuffix(why, ".")), ": "))
 		}
 	}
-	return append(out, r.troubles...)
+	for _, s := range r.troubles {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // command repeats the run.
