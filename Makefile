@@ -7,7 +7,7 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./coordinator/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups clients clients-s3 mutants proto sim jepsen plants clean
+.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups clients clients-s3 mutants proto sim jepsen jepsen-matrix plants clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,7 +73,14 @@ jepsen: build ## Hurt a cluster of processes and judge what its clients saw: RUN
 	set -e; for run in $(RUNS); do echo "== $$run"; \
 		$(BIN)/ponor jepsen run --time $(TIME) --workload $${run%/*} --nemesis $${run#*/} --out jepsen-runs/ci-$$(date +%s)-$${run%/*}-$${run#*/}; done
 
-plants: ## Plant one bug at a time and see the correctness tests find it, in about 20 minutes; ONLY chooses some
+jepsen-matrix: TIME = 1m
+jepsen-matrix: HOURS = 4
+jepsen-matrix: PARALLEL = 3
+jepsen-matrix: SEED = 1
+jepsen-matrix: build ## Run all workloads with all faults: HOURS (4) of runs of TIME (1m), PARALLEL (3) at a time, from SEED (1)
+	$(GO) run ./deploy/matrix -time $(TIME) -hours $(HOURS) -parallel $(PARALLEL) -seed $(SEED)
+
+plants: ## Plant one bug at a time and see the correctness tests find it, in about half an hour; ONLY chooses some
 	$(GO) build -trimpath -tags plant -o $(BIN)/ponor-plant ./cmd/node
 	$(GO) run ./deploy/plants -only '$(ONLY)'
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -110,7 +111,7 @@ func (r *run) lookInside(ctx context.Context) {
 		time.Sleep(200 * time.Millisecond)
 	}
 	r.status.fill(&r.white)
-	r.results = append(r.results, r.crashes())
+	r.results = append(r.results, r.crashes(), r.alarms())
 	if batches, err := r.env.Batches(ctx, maxBatches); err != nil {
 		r.say.line("headers of batches were not looked at: %v", err)
 	} else {
@@ -186,4 +187,39 @@ func (r *run) crashes() check.Result {
 		res.Verdict = check.Invalid
 	}
 	return res
+}
+
+// alarms looks for what a node of the cluster, or a guest, thought must not be.
+func (r *run) alarms() check.Result {
+	logs, err := filepath.Glob(filepath.Join(r.own.Logs(), "node*.log"))
+	res := check.Result{ID: "V9", Name: "alarms", Verdict: check.Valid, Checked: int64(len(logs))}
+	for _, name := range logs {
+		var b []byte
+		if b, err = os.ReadFile(name); err != nil {
+			break
+		}
+		for _, line := range alarming(string(b)) {
+			if res.Count++; res.Count <= check.MaxWorst {
+				res.Worst = append(res.Worst, check.Anomaly{Text: fmt.Sprintf("%s: %s", filepath.Base(name), line), Key: -1, At: r.env.Now()})
+			}
+		}
+	}
+	switch {
+	case res.Count > 0:
+		res.Verdict = check.Invalid
+	case err != nil:
+		res.Verdict, res.Note = check.Unknown, err.Error()
+	}
+	return res
+}
+
+// alarming are a log's lines of level error. No fault is a reason for one, but for
+// those that say that others took over, and Raft's own.
+func alarming(log string) (list []string) {
+	for line := range strings.Lines(log) {
+		if strings.Contains(line, "level=ERROR") && !strings.Contains(line, " is fenced") && !strings.Contains(line, "msg=raft ") {
+			list = append(list, strings.TrimSpace(line))
+		}
+	}
+	return list
 }

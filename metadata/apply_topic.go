@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"ponor/commitlog"
+	"ponor/internal/plant"
 	"ponor/metadata/metadatapb"
 )
 
@@ -51,7 +52,9 @@ func (e *edit) createTopic(c *metadatapb.CreateTopic) (Result, *Error) {
 		values = append(values, configValue{name, value})
 	}
 	if len(values) > 0 {
-		sortConfigs(values) // map order must not show
+		if !plant.On(plant.MapOrder) {
+			sortConfigs(values) // map order must not show
+		}
 		e.setConfigs(configKey{KindTopic, t.name}, values)
 	}
 	return Result{TopicID: t.id}, nil

@@ -22,6 +22,8 @@ const (
 	SealEarly       Bug = "P12" // a takeover counts one slot too few
 	AnswerEarly     Bug = "P16" // a coordinator answers before its records are durable
 	AnyGeneration   Bug = "P17" // a coordinator takes commits of any generation
+	TornPut         Bug = "P18" // some slots are stored without their end
 	StaleMemory     Bug = "P19" // a stream that comes back is read from what memory had of it
+	MapOrder        Bug = "P20" // a command is applied in an order that nodes do not share
 	EmptyOnError    Bug = "P22" // a fetch that fails answers with nothing and no error
 )

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -151,6 +152,10 @@ func dataDir(cfg Config, id int32) string {
 	return filepath.Join(cfg.Dir, fmt.Sprintf("node%d", id))
 }
 
+// Ports of nodes are below those that systems give to outgoing connections: one of
+// these would take the port of a node that is down.
+const firstPort, lastPort = 20000, 30000
+
 // freePorts finds n distinct ports on 127.0.0.1, which nobody is given until they
 // are released.
 func freePorts(ctx context.Context, n int) (ports []int, release func(), err error) {
@@ -160,17 +165,20 @@ func freePorts(ctx context.Context, n int) (ports []int, release func(), err err
 			_ = l.Close()
 		}
 	}
-	for range n {
+	for range 100 * n {
 		var lc net.ListenConfig
-		l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			release()
-			return nil, nil, fmt.Errorf("find a free port: %w", err)
+		var l net.Listener
+		port := firstPort + rand.IntN(lastPort-firstPort)
+		if l, err = lc.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+			continue
 		}
-		held = append(held, l)
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		held, ports = append(held, l), append(ports, port)
+		if len(ports) == n {
+			return ports, release, nil
+		}
 	}
-	return ports, release, nil
+	release()
+	return nil, nil, fmt.Errorf("find a free port: %w", err)
 }
 
 // Nodes implements Cluster.
