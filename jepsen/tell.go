@@ -94,10 +94,13 @@ func (r *run) line(now time.Duration) string {
 	s := r.env.Sample()
 	ok, fail, info := r.env.Outcomes()
 	var b strings.Builder
-	if now > 0 {
-		fmt.Fprintf(&b, "%7s left  ", max(0, r.o.Time-now).Round(time.Second))
+	switch {
+	case now > r.o.Time: // clients wait for what is under way, and faults are undone
+		b.WriteString("load ends    ")
+	case now > 0:
+		fmt.Fprintf(&b, "%7s left  ", (r.o.Time - now).Round(time.Second))
 		fmt.Fprintf(&b, "%5.0f op/s  ", r.rate(ok+fail+info, now))
-	} else {
+	default:
 		b.WriteString("load ended:  ")
 	}
 	fmt.Fprintf(&b, "ok %d  fail %d  info %d  acked %d  unseen %d  up %d", ok, fail, info, s.Acked, s.Unseen, s.Up)

@@ -258,7 +258,11 @@ func (j *jepsenRun) suits(f *pflag.FlagSet) error {
 func jepsenCommand(cmd *cobra.Command, seed uint64) string {
 	words := []string{"ponor jepsen run"}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != "seed" && f.Name != "out" {
+		switch {
+		case f.Name == "seed" || f.Name == "out":
+		case f.Value.Type() == "bool" && f.Value.String() == "true":
+			words = append(words, "--"+f.Name)
+		default:
 			words = append(words, fmt.Sprintf("--%s=%s", f.Name, shellQuote(strings.Trim(f.Value.String(), "[]"))))
 		}
 	})

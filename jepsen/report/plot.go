@@ -71,6 +71,14 @@ func latency(a *axis, c *curves) plot {
 	return p
 }
 
+// decade is a power of ten of seconds.
+func decade(v float64) string {
+	if v >= 1 {
+		return digits(v) + " s"
+	}
+	return span(int64(math.Round(v * 1e9)))
+}
+
 // logarithmic draws times in seconds. most and least bound them.
 func (a *axis) logarithmic(most, least series, lines []line) plot {
 	low, high := math.Inf(1), peak(most)
@@ -86,7 +94,7 @@ func (a *axis) logarithmic(most, least series, lines []line) plot {
 	hi = max(hi, lo+1)
 	p := plot{Lines: lines}
 	tick := func(v float64) {
-		p.Ticks = append(p.Ticks, mark{places((1 - (math.Log10(v)-lo)/(hi-lo)) * 100), span(int64(math.Round(v * 1e9)))})
+		p.Ticks = append(p.Ticks, mark{places((1 - (math.Log10(v)-lo)/(hi-lo)) * 100), decade(v)})
 	}
 	for d := hi; d >= lo; d -= 1 + math.Floor((hi-lo)/5) {
 		tick(math.Pow(10, d))

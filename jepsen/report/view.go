@@ -13,7 +13,7 @@ import (
 type view struct {
 	Title, Verdict, Sentence string // Verdict is valid, invalid or unknown
 	Facts                    []fact
-	Command                  string
+	Command                  []string // its words, each on one line if there is room
 	Tiles                    []tile
 	Failed                   []failed
 	Missing                  []string
@@ -74,7 +74,7 @@ func newView(r *run) *view {
 	a := newAxis(r.end)
 	v := &view{
 		Title: r.Header.Workload + " " + r.Header.Run, Verdict: string(r.verdict), Sentence: r.sentence(),
-		Facts: r.facts(), Command: r.command(), Tiles: r.tiles(), Missing: r.missing(),
+		Facts: r.facts(), Command: strings.Fields(r.command()), Tiles: r.tiles(), Missing: r.missing(),
 		Ticks: a.ticks(), Lanes: r.lanes(&a), Shade: r.shade(&a), Final: places(100 * a.at(r.load)),
 		Plots: r.plots(&a, r.curves(&a)), Embedded: r.embedded(),
 	}
@@ -204,7 +204,7 @@ func (r *run) tiles() []tile {
 	out := []tile{
 		{"Operations", count(len(r.Ops)), fmt.Sprintf("%s ok, %s failed, %s unknown", count(r.ok), count(r.fail), count(r.info))},
 		{"Records acknowledged", count(len(r.records)), r.unseenWords()},
-		{"Records polled", count(r.polled), "each time they were"},
+		{"Records polled", count(r.polled), "every read of a record counts"},
 		{"Faults", count(len(r.faults)), r.faultWords()},
 		{"Longest gap", "–", "no acknowledgement was awaited"},
 	}

@@ -38,7 +38,7 @@
   if (navigator.clipboard) {
     button.hidden = false;
     button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(button.previousElementSibling.textContent);
+      await navigator.clipboard.writeText(button.previousElementSibling.textContent.trim());
       button.textContent = "Copied";
     });
   }
