@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -20,9 +21,9 @@ import (
 // counted sends as much as it is told to, for as long as one likes, in constant
 // memory: nothing is written down of a record. Each key has one producer at a
 // time, which counts its records. A reader follows all keys and must see the
-// counts of each producer one by one, from the first, up to at least the last
-// that was acknowledged. A little of the queue goes on beside, on keys of its
-// own, for the checks of histories.
+// counts of each producer in order, each once, and all that were acknowledged. A
+// little of the queue goes on beside, on keys of its own, for the checks of
+// histories.
 type counted struct {
 	mu struct {
 		sync.Mutex
@@ -36,8 +37,47 @@ type counted struct {
 // counting is one producer's records.
 type counting struct {
 	key   history.Key
-	acked int32 // highest count
-	seen  int32
+	acked []span // in the order of their acknowledgement
+	seen  int32  // highest count
+	gaps  []gap
+}
+
+// span is a range of counts.
+type span struct{ from, to int32 }
+
+// gap is a range of counts that a reader did not see. They may be of records whose
+// time was over before they were sent: the client then goes on with what it had
+// been given behind them.
+type gap struct {
+	span
+	offset int64 // of the record behind it
+}
+
+// ack notes that a record was acknowledged. As good as all follow each other.
+func (c *counting) ack(n int32) {
+	if k := len(c.acked) - 1; k >= 0 && c.acked[k].to+1 == n {
+		c.acked[k].to = n
+		return
+	}
+	c.acked = append(c.acked, span{n, n})
+}
+
+// see notes that a reader saw a count, and returns the highest that it saw before.
+func (c *counting) see(n int32, offset int64) int32 {
+	was := c.seen
+	if n > was+1 {
+		c.gaps = append(c.gaps, gap{span{was + 1, n - 1}, offset})
+	}
+	c.seen = max(was, n)
+	return was
+}
+
+// lost is how many records of a range were acknowledged.
+func (c *counting) lost(in span) (n int32) {
+	for _, s := range c.acked {
+		n += max(0, min(in.to, s.to)-max(in.from, s.from)+1)
+	}
+	return n
 }
 
 const (
@@ -112,7 +152,7 @@ func (w *counted) produce(ctx context.Context, env *Env, pace *pacer, rng *rand.
 					env.outcomes.ok.Add(1)
 					env.counted.acked.Add(1)
 					w.mu.Lock()
-					mine.acked = max(mine.acked, n)
+					mine.ack(n)
 					w.mu.Unlock()
 				})
 			}
@@ -201,8 +241,7 @@ func (w *counted) see(env *Env, k history.Key, r *kgo.Record) {
 	w.mu.read++
 	var seen int32
 	if c != nil {
-		seen = c.seen
-		c.seen = max(c.seen, o.counter)
+		seen = c.see(o.counter, r.Offset)
 	}
 	w.mu.Unlock()
 	env.counted.polled.Add(1)
@@ -211,8 +250,6 @@ func (w *counted) see(env *Env, k history.Key, r *kgo.Record) {
 		w.anomaly(env, k, "offset %d is of process %d, which never was", r.Offset, o.process)
 	case o.counter <= seen:
 		w.anomaly(env, k, "offset %d: record %d of process %d comes again, after %d", r.Offset, o.counter, o.process, seen)
-	case o.counter > seen+1:
-		w.anomaly(env, k, "offset %d: record %d of process %d follows %d", r.Offset, o.counter, o.process, seen)
 	}
 }
 
@@ -231,11 +268,12 @@ func (w *counted) anomaly(env *Env, k history.Key, format string, args ...any) {
 
 // Final implements Workload: everything is read from the start once more.
 func (w *counted) Final(ctx context.Context, env *Env) error {
+	w.gaps(env)
 	if err := env.readBack(ctx, env.allKeys()[:besideKeys]); err != nil {
 		return err
 	}
 	p := env.newProcess(env.rng("ends", 0), env.Cluster.Bootstrap())
-	ends, err := p.ends(ctx, env.Admin, w.keys(env))
+	ends, err := p.endsAtLast(ctx, env.Admin, w.keys(env))
 	if err != nil {
 		return err
 	}
@@ -253,12 +291,25 @@ func (w *counted) Final(ctx context.Context, env *Env) error {
 		return fmt.Errorf("%d records were not read to their end within %v", w.mu.read, env.FinalTimeout)
 	}
 	env.Say("final read of what was counted: %d records in %v", w.mu.read, time.Since(began).Round(10*time.Millisecond))
+	w.gaps(env)
 	for id, c := range w.mu.producers {
-		if c.seen < c.acked {
-			w.anomaly(env, c.key, "process %d: %d records were acknowledged and %d are there", id, c.acked, c.seen)
+		if n := c.lost(span{c.seen + 1, math.MaxInt32 - 1}); n > 0 {
+			w.anomaly(env, c.key, "process %d: %d records behind record %d were acknowledged and are not there", id, n, c.seen)
 		}
 	}
 	return nil
+}
+
+// gaps judges what readers did not see, once it is known what was acknowledged.
+func (w *counted) gaps(env *Env) {
+	for id, c := range w.mu.producers {
+		for _, g := range c.gaps {
+			if n := c.lost(g.span); n > 0 {
+				w.anomaly(env, c.key, "offset %d: record %d of process %d follows %d, and %d between them were acknowledged", g.offset, g.to+1, id, g.from-1, n)
+			}
+		}
+		c.gaps = nil
+	}
 }
 
 // Results implements Workload.

@@ -281,3 +281,43 @@ func TestParseBatches(t *testing.T) {
 		}
 	}
 }
+
+// TestCountsThatFailedMayBeMissing proves that a reader of counted records may miss
+// those whose time was over before they were sent, though later ones are there, and
+// none that was acknowledged.
+func TestCountsThatFailedMayBeMissing(t *testing.T) {
+	for name, c := range map[string]struct {
+		acked, seen []span
+		found       int
+	}{
+		"all are there":                        {[]span{{1, 9}}, []span{{1, 9}}, 0},
+		"some failed in the middle":            {[]span{{1, 4}, {7, 9}}, []span{{1, 4}, {7, 9}}, 0},
+		"they are there even so":               {[]span{{1, 4}, {7, 9}}, []span{{1, 9}}, 0},
+		"one in the middle is lost":            {[]span{{1, 5}, {7, 9}}, []span{{1, 4}, {7, 9}}, 1},
+		"the first is lost":                    {[]span{{1, 9}}, []span{{2, 9}}, 1},
+		"acknowledged after what was given up": {[]span{{1, 4}, {7, 9}, {5, 5}}, []span{{1, 4}, {7, 9}}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mine := &counting{}
+			w := &counted{}
+			w.mu.producers = map[int32]*counting{3: mine}
+			for _, s := range c.acked {
+				for n := s.from; n <= s.to; n++ {
+					mine.ack(n)
+				}
+			}
+			for _, s := range c.seen {
+				for n := s.from; n <= s.to; n++ {
+					mine.see(n, int64(n))
+				}
+			}
+			w.gaps(&Env{Header: &history.Header{Keys: []history.Partition{{Topic: "t"}}}})
+			if w.mu.found != c.found {
+				t.Errorf("%d anomalies, want %d: %v", w.mu.found, c.found, w.mu.anomalies)
+			}
+			if n := mine.lost(span{10, 20}); n != 0 {
+				t.Errorf("%d records behind the last are lost, want none", n)
+			}
+		})
+	}
+}

@@ -412,6 +412,19 @@ func (p *process) ends(ctx context.Context, adm *kadm.Client, keys []history.Key
 	return p.listOffsets(ctx, adm, keys, "latest")
 }
 
+// endsAtLast asks again until it has the high watermarks of all keys, for as long as
+// a final read may take: leaders may only begin to serve.
+func (p *process) endsAtLast(ctx context.Context, adm *kadm.Client, keys []history.Key) (map[history.Key]int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.env.FinalTimeout)
+	defer cancel()
+	for {
+		ends, err := p.ends(ctx, adm, keys)
+		if err == nil || !sleep(ctx, settle/10) {
+			return ends, err
+		}
+	}
+}
+
 // listOffsets asks for the latest or the earliest offsets of keys.
 func (p *process) listOffsets(ctx context.Context, adm *kadm.Client, keys []history.Key, spec string) (map[history.Key]int64, error) {
 	op := p.env.begin(p.id, history.ListOffsets)

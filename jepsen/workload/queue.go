@@ -257,7 +257,7 @@ func (e *Env) readAll(ctx context.Context, keys []history.Key, seeds []string, h
 		e.crashed(p.id)
 		p.crash()
 	}()
-	ends, err := p.ends(ctx, e.Admin, keys)
+	ends, err := p.endsAtLast(ctx, e.Admin, keys)
 	if err != nil {
 		return false, fmt.Errorf("final read %s: list offsets: %w", how, err)
 	}
