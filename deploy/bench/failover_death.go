@@ -102,7 +102,7 @@ func (f *failover) death(what injury, leader bool) error {
 	if what.silent {
 		served = f.probe(topic, broker, led, begun)
 	}
-	if err := p.awaitAfter(begun); err != nil {
+	if err := p.awaitAfter(f.ctx, begun); err != nil {
 		return err
 	}
 	took := time.Since(begun)

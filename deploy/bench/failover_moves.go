@@ -1,15 +1,10 @@
 package main
 
 import (
-	"bufio"
-	"context"
-	_ "embed"
+	"errors"
 	"fmt"
-	"os"
-	"os/exec"
+	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 )
 
@@ -22,13 +17,10 @@ const (
 	rollRate   = 10 // records/s in each partition
 )
 
-//go:embed librdkafka.py
-var librdkafka string
-
 // moves moves one partition again and again under an idempotent producer, an
 // empty one and a large one, and says what a move reads and writes.
 func (f *failover) moves() error {
-	for _, size := range []int64{0, f.o.bulk} {
+	for _, size := range slices.Compact([]int64{0, f.o.bulk}) {
 		topic := fmt.Sprintf("move-%d", size>>20)
 		if err := f.topic(topic, 1, 1); err != nil {
 			return err
@@ -58,24 +50,35 @@ func (f *failover) moves() error {
 		if err != nil {
 			return err
 		}
-		if err := f.movesUnder(name+", franz-go", topic, rounds, func(from, to time.Time) (time.Duration, error) {
-			return p.pauses(from, to)[0], nil
-		}); err != nil {
+		if err := f.movesUnder(name+", franz-go", topic, rounds, &p.ackLog); err != nil {
 			return err
 		}
 		if err := p.finish(); err != nil {
 			return err
 		}
-		if err := f.movesUnderLibrdkafka(name+", librdkafka", topic, rounds); err != nil {
-			return err
+		if !haveLibrdkafka() {
+			row("pause, "+name+", librdkafka", "not measured: set PYTHON_CLIENTS to a Python with confluent-kafka")
+			continue
+		}
+		for _, backoff := range []string{"5", "100"} {
+			l, err := f.newLibrdkafka(topic, 1, moveRate, "retry.backoff.ms="+backoff)
+			if err != nil {
+				return err
+			}
+			err = f.movesUnder(name+", librdkafka, retry.backoff.ms "+backoff, topic, rounds, &l.ackLog)
+			if err := errors.Join(err, l.stop()); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// movesUnder moves a partition round and prints the pauses.
-func (f *failover) movesUnder(name, topic string, rounds int, pauseOf func(from, to time.Time) (time.Duration, error)) error {
-	pause(f.ctx, 2*time.Second)
+// movesUnder moves a partition round and prints the pauses that a producer saw.
+func (f *failover) movesUnder(name, topic string, rounds int, seen *ackLog) error {
+	if err := seen.awaitAfter(f.ctx, time.Now().Add(2*time.Second)); err != nil {
+		return err
+	}
 	var pauses, took spread
 	for i := range rounds {
 		from := time.Now()
@@ -85,15 +88,10 @@ func (f *failover) movesUnder(name, topic string, rounds int, pauseOf func(from,
 		took = append(took, time.Since(from))
 		pause(f.ctx, 150*time.Millisecond)
 		to := time.Now()
-		if f.metrics == nil { // a client that waits for Kafka must not be cut off
-			pause(f.ctx, time.Second)
-		}
-		pause(f.ctx, 50*time.Millisecond)
-		d, err := pauseOf(from, to)
-		if err != nil {
+		if err := seen.awaitAfter(f.ctx, to); err != nil { // nothing is cut off
 			return err
 		}
-		pauses = append(pauses, d)
+		pauses = append(pauses, seen.pauses(from, to)[0])
 	}
 	row("pause, "+name, "%s", pauses.sorted())
 	row("until it is moved, "+name, "%s", took.sorted())
@@ -127,61 +125,6 @@ func (f *failover) movedBytes(name, topic string) error {
 	return nil
 }
 
-// movesUnderLibrdkafka is movesUnder with Python's confluent-kafka, which is
-// librdkafka, if $PYTHON_CLIENTS has it.
-func (f *failover) movesUnderLibrdkafka(name, topic string, rounds int) error {
-	python := os.Getenv("PYTHON_CLIENTS")
-	if python == "" {
-		row("pause, "+name, "not measured: set PYTHON_CLIENTS to a Python with confluent-kafka")
-		return nil
-	}
-	ctx, cancel := context.WithCancel(f.ctx)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, python, "-c", librdkafka, f.bootstrap, topic, fmt.Sprint(moveRate))
-	cmd.Stderr = os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return fmt.Errorf("run librdkafka: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("run librdkafka: %w", err)
-	}
-	var mu sync.Mutex
-	var acks []ack
-	failed := ""
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for scan := bufio.NewScanner(out); scan.Scan(); {
-			var due, at int64
-			_, err := fmt.Sscan(scan.Text(), &due, &at)
-			mu.Lock()
-			if err != nil {
-				failed = scan.Text()
-			}
-			acks = append(acks, ack{due: time.UnixMicro(due), at: time.UnixMicro(at)})
-			mu.Unlock()
-		}
-	})
-	err = f.movesUnder(name, topic, rounds, func(from, to time.Time) (worst time.Duration, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if len(acks) == 0 || failed != "" {
-			return 0, fmt.Errorf("librdkafka failed: %s", failed)
-		}
-		for _, a := range acks {
-			if !a.due.Before(from) && a.due.Before(to) {
-				worst = max(worst, a.at.Sub(a.due))
-			}
-		}
-		return worst, nil
-	})
-	cancel()
-	wg.Wait()
-	_ = cmd.Wait() // it was told to end
-	return err
-}
-
 // many moves 1,000 partitions at once, under a light load on all of them.
 func (f *failover) many() error {
 	const topic = "many"
@@ -204,7 +147,7 @@ func (f *failover) many() error {
 		}
 		took := time.Since(from)
 		pause(f.ctx, time.Second)
-		if err := p.awaitAfter(from.Add(took)); err != nil {
+		if err := p.awaitAfter(f.ctx, from.Add(took)); err != nil {
 			return err
 		}
 		row(fmt.Sprintf("%d partitions moved to node %d", manyParts, to), "in %.2f s; pause %s", took.Seconds(), spreadOf(p.pauses(from, from.Add(took)), nil))
@@ -228,7 +171,7 @@ func (f *failover) drain() error {
 	if err != nil {
 		return err
 	}
-	if err := p.awaitAfter(from.Add(took)); err != nil {
+	if err := p.awaitAfter(f.ctx, from.Add(took)); err != nil {
 		return err
 	}
 	pause(f.ctx, time.Second)
@@ -268,7 +211,7 @@ func (f *failover) roll() error {
 		}
 		up := time.Since(from)
 		pause(f.ctx, 5*time.Second) // its partitions come home
-		if err := p.awaitAfter(time.Now()); err != nil {
+		if err := p.awaitAfter(f.ctx, time.Now()); err != nil {
 			return err
 		}
 		s := spreadOf(p.pauses(from, time.Now()), nil)

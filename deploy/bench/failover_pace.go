@@ -20,18 +20,16 @@ const paceRecord = 100
 // whatever the cluster does, and notes when each was due and when it was
 // acknowledged: an idempotent producer on an open loop.
 type pace struct {
-	f          *failover
-	topic      string
-	partitions int
-	client     *kgo.Client
-	cancel     context.CancelFunc
-	wg         sync.WaitGroup
-	epoch      time.Time
-	gap        time.Duration // between two records, of all partitions
+	ackLog
+	f      *failover
+	topic  string
+	client *kgo.Client
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	epoch  time.Time
+	gap    time.Duration // between two records, of all partitions
 
-	mu     sync.Mutex
-	sent   []uint64 // per partition
-	acks   []ack
+	sent   []uint64 // per partition; with what follows, under the log's lock
 	errs   []error
 	flying int
 }
@@ -40,6 +38,14 @@ type pace struct {
 type ack struct {
 	partition int32
 	due, at   time.Time
+}
+
+// ackLog is what a producer to all partitions of a topic has had acknowledged, in
+// the order of that.
+type ackLog struct {
+	partitions int
+	mu         sync.Mutex
+	acks       []ack
 }
 
 // producerOptions are the pace's: a client that tries again soon, and for ever,
@@ -75,7 +81,7 @@ func (f *failover) newPace(topic string, partitions int, rate float64, patience 
 	if err != nil {
 		return nil, fmt.Errorf("make producer: %w", err)
 	}
-	p := &pace{f: f, topic: topic, partitions: partitions, client: cl, sent: make([]uint64, partitions), epoch: time.Now(),
+	p := &pace{ackLog: ackLog{partitions: partitions}, f: f, topic: topic, client: cl, sent: make([]uint64, partitions), epoch: time.Now(),
 		gap: time.Duration(float64(time.Second) / rate / float64(partitions))}
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(f.ctx)
@@ -130,18 +136,18 @@ func (p *pace) stop() (failed int, err error) {
 
 // awaitAfter returns once every partition has acknowledged a record that was due
 // after t.
-func (p *pace) awaitAfter(t time.Time) error {
+func (l *ackLog) awaitAfter(ctx context.Context, t time.Time) error {
 	const limit = time.Minute
-	for end := time.Now().Add(limit); time.Now().Before(end) && p.f.ctx.Err() == nil; pause(p.f.ctx, 20*time.Millisecond) {
+	for end := time.Now().Add(limit); time.Now().Before(end) && ctx.Err() == nil; pause(ctx, 20*time.Millisecond) {
 		seen := map[int32]bool{}
-		p.mu.Lock()
-		for i := len(p.acks) - 1; i >= 0 && p.acks[i].at.After(t); i-- {
-			if p.acks[i].due.After(t) {
-				seen[p.acks[i].partition] = true
+		l.mu.Lock()
+		for i := len(l.acks) - 1; i >= 0 && l.acks[i].at.After(t); i-- {
+			if l.acks[i].due.After(t) {
+				seen[l.acks[i].partition] = true
 			}
 		}
-		p.mu.Unlock()
-		if len(seen) == p.partitions {
+		l.mu.Unlock()
+		if len(seen) == l.partitions {
 			return nil
 		}
 	}
@@ -150,11 +156,11 @@ func (p *pace) awaitAfter(t time.Time) error {
 
 // firsts is, per partition, how long after t the first record that was due after
 // it was acknowledged.
-func (p *pace) firsts(t time.Time) map[int32]time.Duration {
+func (l *ackLog) firsts(t time.Time) map[int32]time.Duration {
 	out := map[int32]time.Duration{}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, a := range p.acks {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.acks {
 		if !a.due.After(t) {
 			continue
 		}
@@ -167,11 +173,11 @@ func (p *pace) firsts(t time.Time) map[int32]time.Duration {
 
 // pauses is, per partition, the longest that a record waited which was due from
 // one moment to another: what a client sees of whatever happened then.
-func (p *pace) pauses(from, to time.Time) map[int32]time.Duration {
+func (l *ackLog) pauses(from, to time.Time) map[int32]time.Duration {
 	out := map[int32]time.Duration{}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, a := range p.acks {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.acks {
 		if !a.due.Before(from) && a.due.Before(to) {
 			out[a.partition] = max(out[a.partition], a.at.Sub(a.due))
 		}
