@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -92,8 +93,9 @@ type run struct {
 	header  history.Header
 	file    *os.File
 	writer  *history.Writer
-	opened  bool     // the directory is the run's
-	made    []string // directories, the deepest first
+	opened  bool        // the directory is the run's
+	made    []string    // directories, the deepest first
+	ending  atomic.Bool // the load is to end
 	say     *teller
 	sched   *nemesis.Schedule
 	white   check.White
@@ -277,6 +279,7 @@ func (r *run) begin(ctx context.Context) error {
 func (r *run) load(ctx context.Context, nemeses []nemesis.Nemesis) error {
 	ctx, cancel := context.WithTimeout(ctx, r.o.Time)
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { r.ending.Store(true) })()
 	claims := &nemesis.Claims{}
 	env := func(name string) *nemesis.Env {
 		seed := r.o.Seed

@@ -95,7 +95,7 @@ func (r *run) line(now time.Duration) string {
 	ok, fail, info := r.env.Outcomes()
 	var b strings.Builder
 	switch {
-	case now > r.o.Time: // clients wait for what is under way, and faults are undone
+	case now > 0 && r.ending.Load(): // clients wait for what is under way, and faults are undone
 		b.WriteString("load ends    ")
 	case now > 0:
 		fmt.Fprintf(&b, "%7s left  ", (r.o.Time - now).Round(time.Second))

@@ -75,6 +75,10 @@ func TestProcesses(t *testing.T) {
 		t.Errorf("killed: %s", c.State(1))
 	}
 	must(c.Start(ctx, 1))
+	stopped, stop := context.WithCancel(ctx)
+	stop()
+	must(c.Kill(stopped, 1)) // the run was interrupted meanwhile
+	must(c.Start(ctx, 1))
 	must(c.Stop(ctx, 1))
 	if !c.Down(1) || len(c.Exited()) != 0 {
 		t.Errorf("stopped: %s, %v", c.State(1), c.Exited())

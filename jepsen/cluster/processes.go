@@ -303,6 +303,10 @@ func (n *node) end(ctx context.Context, s syscall.Signal) error {
 	if err := n.signal(s); err != nil {
 		return err
 	}
+	if s == syscall.SIGKILL { // nothing can keep it
+		<-exited
+		return nil
+	}
 	select {
 	case <-exited:
 		return nil
