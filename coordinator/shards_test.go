@@ -451,8 +451,10 @@ func TestErrorsOfPartitionsThatAreNotHere(t *testing.T) {
 	})
 }
 
-// A call that panics has changed the machine and not the log.
-func TestAPanicLeavesNothing(t *testing.T) {
+// panics has something panic on a shard in which a is "1" in the log and somebody waits:
+// who waits is told to look for the coordinator anew, and the next shard is what the
+// log has.
+func panics(t *testing.T, f func(t *testing.T, r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, memlog.Config{})
 		r.open()
@@ -461,6 +463,18 @@ func TestAPanicLeavesNothing(t *testing.T) {
 		}
 		parked := later(func() error { _, err := r.wait(t.Context(), "b"); return err })
 		pending(t, "a call that waits for others", parked)
+		f(t, r)
+		ended(t, "wait", parked, coordinator.ErrNotCoordinator)
+		time.Sleep(2 * time.Second)
+		if got := r.state()["a"]; got != "1" {
+			t.Fatalf("a is %q, which the log does not have", got)
+		}
+	})
+}
+
+// A call that panics has changed the machine and not the log.
+func TestAPanicLeavesNothing(t *testing.T) {
+	panics(t, func(t *testing.T, r *rig) {
 		err := r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, _ time.Time) []coordinator.Record {
 			m.set("a", "2")
 			panic("half way")
@@ -468,10 +482,19 @@ func TestAPanicLeavesNothing(t *testing.T) {
 		if err == nil || errors.Is(err, coordinator.ErrNotCoordinator) || !strings.Contains(err.Error(), "half way") {
 			t.Errorf("the call that panicked ended with %v; it must not be tried again", err)
 		}
-		ended(t, "wait", parked, coordinator.ErrNotCoordinator)
-		time.Sleep(2 * time.Second)
-		if got := r.state()["a"]; got != "1" {
-			t.Fatalf("a is %q, which the log does not have", got)
+	})
+}
+
+// A Tick that panics ends the shard, not the process; it begins anew.
+func TestAPanicOfATickLeavesNothing(t *testing.T) {
+	panics(t, func(t *testing.T, r *rig) {
+		err := r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, now time.Time) []coordinator.Record {
+			m.ends["panic"] = now.Add(time.Minute)
+			m.waits["panic"] = append(m.waits["panic"], func(string) { panic("half way") })
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	})
 }
@@ -483,32 +506,6 @@ func (onLog) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.Le
 func (f onLog) Handle(context.Context, slog.Record) error  { f(); return nil }
 func (f onLog) WithAttrs([]slog.Attr) slog.Handler         { return f }
 func (f onLog) WithGroup(string) slog.Handler              { return f }
-
-// A Tick that panics ends the shard, not the process; it begins anew.
-func TestAPanicOfATickLeavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, memlog.Config{})
-		r.open()
-		if err := r.set("a", "1"); err != nil {
-			t.Fatal(err)
-		}
-		parked := later(func() error { _, err := r.wait(t.Context(), "b"); return err })
-		pending(t, "a call that waits for others", parked)
-		err := r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, now time.Time) []coordinator.Record {
-			m.ends["panic"] = now.Add(time.Minute)
-			m.waits["panic"] = append(m.waits["panic"], func(string) { panic("half way") })
-			return nil
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended(t, "wait", parked, coordinator.ErrNotCoordinator)
-		time.Sleep(2 * time.Second)
-		if got := r.state()["a"]; got != "1" {
-			t.Fatalf("a is %q after a panic", got)
-		}
-	})
-}
 
 // Between the loss of a shard and its new beginning its partition may have gone.
 func TestAShardDoesNotBeginAnewOnAPartitionThatIsGone(t *testing.T) {
