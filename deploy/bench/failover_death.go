@@ -92,6 +92,16 @@ func (f *failover) death(what injury, leader bool) error {
 	if err != nil {
 		return err
 	}
+	var other *librdkafka
+	if what.silent && haveLibrdkafka() {
+		if other, err = f.newLibrdkafka(topic, deathPartitions, 1, impatientLibrdkafka...); err != nil {
+			return err
+		}
+		defer other.cancel()
+		if err := other.awaitAfter(f.ctx, time.Now()); err != nil {
+			return err
+		}
+	}
 	p.calm()
 	f.unpacked(victim)
 	begun := time.Now()
@@ -106,6 +116,11 @@ func (f *failover) death(what injury, leader bool) error {
 		return err
 	}
 	took := time.Since(begun)
+	if other != nil {
+		if err := other.awaitAfter(f.ctx, begun); err != nil {
+			return err
+		}
+	}
 	pause(f.ctx, time.Second)
 	if err := what.heal(f, victim); err != nil {
 		return err
@@ -116,6 +131,12 @@ func (f *failover) death(what injury, leader bool) error {
 		row(fmt.Sprintf("its %d partitions are served by others", len(led)), "%s", spreadOf(served, nil))
 	}
 	row(fmt.Sprintf("its %d partitions take records again", len(led)), "%s", spreadOf(firsts, mine))
+	if other != nil {
+		row("they take librdkafka's records again", "%s", spreadOf(other.firsts(begun), mine))
+		if err := other.stop(); err != nil {
+			return err
+		}
+	}
 	row("pause of the other partitions", "%s", spreadOf(p.pauses(begun, begun.Add(took)), func(n int32) bool { return !mine(n) }))
 	f.steps()
 	return p.finish()

@@ -24,6 +24,13 @@ type librdkafka struct {
 	err    error // once ended
 }
 
+// impatientLibrdkafka are settings as impatient as pace's; 1 s is the shortest
+// time that a connection may take.
+var impatientLibrdkafka = []string{
+	"socket.timeout.ms=500", "socket.connection.setup.timeout.ms=1000", "topic.metadata.refresh.interval.ms=250",
+	"retry.backoff.ms=20", "retry.backoff.max.ms=100", "reconnect.backoff.ms=20", "reconnect.backoff.max.ms=100",
+}
+
 func haveLibrdkafka() bool { return os.Getenv("PYTHON_CLIENTS") != "" }
 
 // newLibrdkafka starts records at a rate in each partition, with settings NAME=VALUE;

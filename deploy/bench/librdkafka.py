@@ -22,7 +22,7 @@ def end(*_):
 signal.signal(signal.SIGTERM, end)
 producer = Producer({
     "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0,
-    "queue.buffering.max.messages": 1000000,
+    "queue.buffering.max.messages": 1000000, "log_level": 3,
 } | dict(s.split("=", 1) for s in sys.argv[5:]))
 out = collections.deque()  # what is to be printed
 
