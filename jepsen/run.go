@@ -258,7 +258,7 @@ func (r *run) begin(ctx context.Context) error {
 	r.header.Settings["rate"] = fmt.Sprint(r.o.Rate)
 	r.header.Settings["concurrency"] = fmt.Sprint(r.o.Concurrency)
 	if r.own == nil {
-		r.header.Product = "cluster at " + strings.Join(r.o.Bootstrap, ",")
+		r.header.Product = "cluster at " + strings.Join(r.o.Bootstrap, ", ")
 	} else {
 		r.header.Settings["nodes"] = fmt.Sprint(r.o.Nodes)
 	}
@@ -274,6 +274,10 @@ func (r *run) begin(ctx context.Context) error {
 	defer cancel()
 	return r.work.Prepare(prepare, r.env)
 }
+
+// healTimeout is how long all nodes may take to serve again: others than the run's
+// own may take minutes to start after a kill.
+const healTimeout = 3 * time.Minute
 
 // load runs the workload and the faults, then heals.
 func (r *run) load(ctx context.Context, nemeses []nemesis.Nemesis) error {
@@ -303,7 +307,7 @@ func (r *run) load(ctx context.Context, nemeses []nemesis.Nemesis) error {
 	err := r.work.Load(ctx, r.env)
 	cancel()
 	<-hurt
-	healing, stop := context.WithTimeout(context.WithoutCancel(ctx), 90*time.Second)
+	healing, stop := context.WithTimeout(context.WithoutCancel(ctx), healTimeout)
 	defer stop()
 	heal := nemesis.Heal(healing, env("heal"), r.event)
 	close(sampled)

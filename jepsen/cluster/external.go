@@ -77,11 +77,17 @@ func (c *External) Can(what string) bool {
 	return false
 }
 
-// shell runs a command for a node and returns its output.
+// commandTimeout bounds a command.
+const commandTimeout = time.Minute
+
+// shell runs a command for a node and returns its output. It ends though the
+// context does: nobody would know whether a command that was cut off took effect.
 func (c *External) shell(ctx context.Context, command string, node int32) (string, error) {
 	if command == "" {
 		return "", ErrCannot
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	defer cancel()
 	line := strings.ReplaceAll(command, "{node}", fmt.Sprint(node))
 	out, err := exec.CommandContext(ctx, "sh", "-c", line).CombinedOutput()
 	text := strings.TrimSpace(string(out))
@@ -137,9 +143,7 @@ func (c *External) note(err error, change func()) {
 
 // State implements Cluster.
 func (c *External) State(node int32) string {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	out, err := c.shell(ctx, c.commands.State, node)
+	out, err := c.shell(context.Background(), c.commands.State, node)
 	switch {
 	case errors.Is(err, ErrCannot) && c.Down(node):
 		return "the command to end it succeeded"

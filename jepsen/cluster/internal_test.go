@@ -107,6 +107,14 @@ func TestExternalCommands(t *testing.T) {
 	if err := c.Start(t.Context(), 7); err != nil || c.Down(7) {
 		t.Errorf("started: %v, down %v", err, c.Down(7))
 	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	if err := c.Kill(stopped, 7); err != nil || !c.Down(7) {
+		t.Errorf("killed when the load ended: %v, down %v", err, c.Down(7))
+	}
+	if err := c.Start(stopped, 7); err != nil || c.Down(7) {
+		t.Errorf("started when the load ended: %v, down %v", err, c.Down(7))
+	}
 	for _, file := range []string{"killed-7", "started-7"} {
 		if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
 			t.Error(err)
