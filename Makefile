@@ -7,7 +7,7 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./coordinator/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups clients clients-s3 mutants proto sim jepsen jepsen-matrix plants clean
+.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups compare clients clients-s3 mutants proto sim jepsen jepsen-matrix plants clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ bench-kafka: build ## Measure it and Apache Kafka in turns (needs Java and deplo
 
 bench-groups: build ## Measure consumer groups of both (needs the same)
 	$(GO) run ./deploy/bench -groups -kafka -rounds 3
+
+compare: build ## Send the same requests of groups to it and to Apache Kafka and print where answers differ (needs the same)
+	$(GO) run ./deploy/compare
 
 clients: build ## Test with kcat, the Java tools and consumers, librdkafka, kafka-python and franz-go's own suite; groups under kills
 	bash deploy/ci/clients.sh

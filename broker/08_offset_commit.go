@@ -11,8 +11,8 @@ package broker
 //   v9 member epochs of consumer groups (KIP-848)
 //   v10 topic ids
 //
-// All offsets of a request are one append. A topic that does not exist is an error
-// of its own.
+// All offsets of a request are one append. A topic or a partition that does not exist
+// is an error of its own.
 
 import (
 	"context"
@@ -32,10 +32,12 @@ func (b *Broker) offsetCommit(ctx context.Context, c call, req *kmsg.OffsetCommi
 	known := *req
 	known.Topics = nil
 	unknown := make([]error, len(req.Topics))
+	missing := make([][]kmsg.OffsetCommitRequestTopicPartition, len(req.Topics))
 	for i, rt := range req.Topics {
 		t, err := committedTopic(img, req.Version, rt)
 		if unknown[i] = err; err == nil {
 			rt.Topic, rt.TopicID = t.Name, t.ID
+			rt.Partitions, missing[i] = existing(t, rt.Partitions)
 			known.Topics = append(known.Topics, rt)
 		}
 	}
@@ -55,9 +57,9 @@ func (b *Broker) offsetCommit(ctx context.Context, c call, req *kmsg.OffsetCommi
 		}
 		ct := kmsg.NewOffsetCommitResponseTopic()
 		if failed != nil {
-			ct = refusedCommit(rt, commitCode(failed))
+			ct.Partitions = refusedCommits(rt.Partitions, commitCode(failed))
 		} else {
-			ct.Partitions = done.Topics[next].Partitions
+			ct.Partitions = append(done.Topics[next].Partitions, refusedCommits(missing[i], kerr.UnknownTopicOrPartition.Code)...)
 		}
 		if unknown[i] == nil {
 			next++
@@ -73,7 +75,23 @@ func committedTopic(img *metadata.Image, version int16, rt kmsg.OffsetCommitRequ
 	if version >= 10 {
 		return topicWithID(img, rt.TopicID)
 	}
-	return topicNamed(img, rt.Topic)
+	t, err := topicNamed(img, rt.Topic)
+	if err != nil { // also with a name that no topic can have
+		err = kerr.UnknownTopicOrPartition
+	}
+	return t, err
+}
+
+// existing are the partitions that the topic has, and the others.
+func existing(t metadata.Topic, all []kmsg.OffsetCommitRequestTopicPartition) (known, missing []kmsg.OffsetCommitRequestTopicPartition) {
+	for _, rp := range all {
+		if rp.Partition >= 0 && rp.Partition < t.Partitions {
+			known = append(known, rp)
+		} else {
+			missing = append(missing, rp)
+		}
+	}
+	return known, missing
 }
 
 // commitCode is the code of a commit that could not be kept.
@@ -84,13 +102,12 @@ func commitCode(err error) int16 {
 	return kerr.InvalidCommitOffsetSize.Code
 }
 
-// refusedCommit has the code in every partition.
-func refusedCommit(rt kmsg.OffsetCommitRequestTopic, code int16) kmsg.OffsetCommitResponseTopic {
-	ct := kmsg.NewOffsetCommitResponseTopic()
-	for _, rp := range rt.Partitions {
+// refusedCommits are answers with the code.
+func refusedCommits(list []kmsg.OffsetCommitRequestTopicPartition, code int16) (refused []kmsg.OffsetCommitResponseTopicPartition) {
+	for _, rp := range list {
 		cp := kmsg.NewOffsetCommitResponseTopicPartition()
 		cp.Partition, cp.ErrorCode = rp.Partition, code
-		ct.Partitions = append(ct.Partitions, cp)
+		refused = append(refused, cp)
 	}
-	return ct
+	return refused
 }

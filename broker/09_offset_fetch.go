@@ -77,6 +77,9 @@ func (b *Broker) fetchOffsetsByID(ctx context.Context, c call, rg kmsg.OffsetFet
 		rg.Topics = named
 	}
 	fg := b.fetchOffsets(ctx, c, rg)
+	if fg.ErrorCode != 0 {
+		return fg
+	}
 	// An image from before the call may be older than a commit of another owner:
 	// the call waits for the partition to come here.
 	img, found := b.image(), fg.Topics

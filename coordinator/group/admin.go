@@ -44,8 +44,7 @@ func (m *Machine) OffsetDelete(req *kmsg.OffsetDeleteRequest) (*kmsg.OffsetDelet
 		}
 		resp.Topics = append(resp.Topics, dt)
 	}
-	m.dropIfUnused(g)
-	return resp, m.take()
+	return resp, m.take() // a group that has nothing left stays for a while: the call may be repeated
 }
 
 // DeleteGroup deletes a group without members, and its offsets. nil is done.
@@ -104,9 +103,9 @@ func (m *Machine) DescribeGroup(id string, version int16) kmsg.DescribeGroupsRes
 	for _, m := range c.members {
 		dm := kmsg.NewDescribeGroupsResponseGroupMember()
 		dm.MemberID, dm.InstanceID, dm.ClientID, dm.ClientHost = m.id, m.instance, m.client.ClientID, m.client.Host
-		dm.ProtocolMetadata, dm.MemberAssignment = []byte{}, []byte{}
+		dm.ProtocolMetadata, dm.MemberAssignment = []byte{}, m.assignment // also the one that a rebalance ends
 		if c.st == stateStable {
-			dm.ProtocolMetadata, dm.MemberAssignment = m.metadata(resp.Protocol), m.assignment
+			dm.ProtocolMetadata = m.metadata(resp.Protocol)
 		}
 		resp.Members = append(resp.Members, dm)
 	}

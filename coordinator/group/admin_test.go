@@ -2,6 +2,7 @@ package group_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -35,7 +36,8 @@ func TestListingGroups(t *testing.T) {
 	}
 }
 
-// Only of a stable group is it known what members do.
+// Only of a stable group is it known what members do. Until the next generation they
+// still have what they were assigned.
 func TestDescribingGroups(t *testing.T) {
 	r := newRig(t)
 	if d := r.m.DescribeGroup(grp, 5); d.State != "Dead" || d.ErrorCode != 0 {
@@ -52,7 +54,8 @@ func TestDescribingGroups(t *testing.T) {
 		t.Errorf("a stable group is %+v", d)
 	}
 	r.joinNew()
-	if d := r.m.DescribeGroup(grp, 6); d.Protocol != "" || len(d.Members) != 2 || len(d.Members[0].MemberAssignment) != 0 {
+	if d := r.m.DescribeGroup(grp, 6); d.Protocol != "" || len(d.Members) != 2 || len(d.Members[0].ProtocolMetadata) != 0 ||
+		string(d.Members[0].MemberAssignment) != "for "+ids[0] || len(d.Members[1].MemberAssignment) != 0 {
 		t.Errorf("a group in a rebalance is %+v", d)
 	}
 }
@@ -116,6 +119,25 @@ func TestDeletingOffsets(t *testing.T) {
 				t.Errorf("offset %d, want %d", got, tc.left)
 			}
 		})
+	}
+}
+
+// A call that is repeated, because its answer was lost, finds the group.
+func TestDeletingAllOffsetsLeavesTheGroup(t *testing.T) {
+	r := newRig(t)
+	r.commit(5, nil)
+	req := kmsg.NewPtrOffsetDeleteRequest()
+	req.Group = grp
+	req.Topics = []kmsg.OffsetDeleteRequestTopic{{Topic: "t", Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: 0}}}}
+	for range 2 {
+		resp, records := r.m.OffsetDelete(req)
+		r.wrote(records)
+		code(t, "OffsetDelete", resp.ErrorCode, nil)
+		r.is("Empty", 0)
+	}
+	r.pass(11 * time.Minute)
+	if list := r.m.ListGroups(nil, nil); len(list) != 0 {
+		t.Errorf("groups %+v, want none after a look for what is old", list)
 	}
 }
 

@@ -35,7 +35,7 @@ type Config struct {
 	// offsets are looked for; default 10 min.
 	OffsetsRetentionCheck time.Duration
 	// OffsetMetadataMaxBytes is offset.metadata.max.bytes, the longest note with an
-	// offset, in bytes; default 4096. Negative allows none.
+	// offset, in UTF-16 units, as Kafka counts; default 4096. Negative allows none.
 	OffsetMetadataMaxBytes int
 	// MaxRecordBytes bounds one record, in bytes; default 4 MiB less 1 KiB, what package
 	// coordinator writes at once. A group whose members say more than that cannot be

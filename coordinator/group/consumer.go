@@ -140,11 +140,8 @@ func (m *Machine) checkPartition(g *Group, who identity, topic string, partition
 	return nil
 }
 
-// checkFetch lets who says nothing of itself read, and members of the current epoch.
+// checkFetch lets members of the current epoch read.
 func (c *consumerGroup) checkFetch(who identity) *kerr.Error {
-	if who.member == "" && who.generation < 0 {
-		return nil
-	}
 	m := c.members[who.member]
 	switch {
 	case m == nil:

@@ -263,17 +263,17 @@ func (c *consumerGroup) mustJoin(m *consumerMember) bool {
 	return false
 }
 
+// leaveConsumer takes any member out, whatever its protocol: an administrator may name it.
 func (m *Machine) leaveConsumer(now time.Time, _ *Group, c *consumerGroup, l kmsg.LeaveGroupRequestMember) *kerr.Error {
-	var member *consumerMember
-	if l.MemberID == unknownMember && l.InstanceID != nil { // an administrator names a static member
-		if member = c.members[c.instances[*l.InstanceID]]; member == nil {
-			return kerr.UnknownMemberID
+	member := c.members[l.MemberID]
+	if l.InstanceID != nil {
+		member = c.members[c.instances[*l.InstanceID]]
+		if err := checkInstance(member, l.MemberID, *l.InstanceID); err != nil && (member == nil || l.MemberID != unknownMember) {
+			return err.code
 		}
-	} else {
-		var err *kerr.Error
-		if member, err = c.classicMember(l.MemberID, l.InstanceID); err != nil {
-			return err
-		}
+	}
+	if member == nil {
+		return kerr.UnknownMemberID
 	}
 	c.g.history.note(member.change(MemberLeft))
 	c.remove(now, member)

@@ -12,6 +12,10 @@ import (
 func (m *Machine) DescribeConsumerGroup(id string) kmsg.ConsumerGroupDescribeResponseGroup {
 	resp := kmsg.NewConsumerGroupDescribeResponseGroup()
 	resp.Group = id
+	if id == "" {
+		resp.ErrorCode = kerr.InvalidGroupID.Code
+		return resp
+	}
 	g := m.find(id)
 	c := g.asConsumer()
 	if c == nil {
@@ -30,11 +34,11 @@ func (m *Machine) DescribeConsumerGroup(id string) kmsg.ConsumerGroupDescribeRes
 		dm.MemberID, dm.InstanceID, dm.RackID, dm.MemberEpoch = id, member.instance, member.rack, member.epoch
 		dm.ClientID, dm.ClientHost = member.client.ClientID, member.client.Host
 		dm.SubscribedTopics = member.topics
-		if member.regex != "" {
-			regex := member.regex // the answer is encoded after the call
-			dm.SubscribedTopicRegex = &regex
-		}
-		dm.Assignment, dm.TargetAssignment = described(topics, member.assigned), described(topics, c.targets[id])
+		regex := member.regex // the answer is encoded after the call
+		dm.SubscribedTopicRegex = &regex
+		has := maps.Clone(member.assigned)
+		maps.Copy(has, member.revoking) // it has not given them up
+		dm.Assignment, dm.TargetAssignment = described(topics, has), described(topics, c.targets[id])
 		dm.MemberType = 1
 		if member.classic != nil {
 			dm.MemberType = 0

@@ -104,7 +104,7 @@ func (h *heartbeat) take() {
 // checkHeartbeat looks at the request by itself.
 func (m *Machine) checkHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest) *refusal {
 	invalid := func(text string) *refusal { return refuse(kerr.InvalidRequest, "%s", text) }
-	blank := func(s *string) bool { return s != nil && *s == "" }
+	blank := func(s *string) bool { return s != nil && strings.TrimSpace(*s) == "" }
 	switch {
 	case strings.TrimSpace(req.Group) == "":
 		return invalid("GroupId can't be empty.")
@@ -112,7 +112,7 @@ func (m *Machine) checkHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest) *refus
 		return invalid("InstanceId can't be empty.")
 	case blank(req.RackID):
 		return invalid("RackId can't be empty.")
-	case req.MemberID == "" && (req.Version >= 1 || req.MemberEpoch != epochJoin):
+	case blank(&req.MemberID) && (req.Version >= 1 || req.MemberEpoch != epochJoin):
 		return invalid("MemberId can't be empty.") // from version 1 on the client makes it
 	case req.MemberEpoch < epochLeaveStatic:
 		return invalid("MemberEpoch is invalid.")
@@ -127,6 +127,8 @@ func (m *Machine) checkHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest) *refus
 	case req.ServerAssignor != nil && !slices.Contains(m.cfg().Consumer.Assignors, *req.ServerAssignor):
 		return refuse(kerr.UnsupportedAssignor, "ServerAssignor %s is not supported. Supported assignors: %s.",
 			*req.ServerAssignor, strings.Join(m.cfg().Consumer.Assignors, ", "))
+	case req.MemberEpoch < 0: // who leaves has nothing more to say
+		return nil
 	case sizeOf(req) > m.cfg().MaxRecordBytes/2:
 		return invalid("The subscription is too long to be kept.")
 	case req.SubscribedTopicRegex != nil:

@@ -21,6 +21,8 @@ func TestConsumerHeartbeatsThatMakeNoSense(t *testing.T) {
 	}{
 		{"no member id", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberID = "" }, kerr.InvalidRequest},
 		{"empty instance id", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.InstanceID = ptr("") }, kerr.InvalidRequest},
+		{"member id of spaces", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberID = " " }, kerr.InvalidRequest},
+		{"instance id of spaces", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.InstanceID = ptr(" ") }, kerr.InvalidRequest},
 		{"empty rack", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.RackID = ptr("") }, kerr.InvalidRequest},
 		{"epoch below -2", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberEpoch = -3 }, kerr.InvalidRequest},
 		{"static leave without instance", func(r *kmsg.ConsumerGroupHeartbeatRequest) { r.MemberEpoch = -2 }, kerr.InvalidRequest},
@@ -59,6 +61,73 @@ func TestVersion0GetsItsMemberIDFromTheCoordinator(t *testing.T) {
 	}
 }
 
+// Whatever else it says.
+func TestWhoLeavesIsLetGo(t *testing.T) {
+	b := newBench(t)
+	b.topics.put("foo", 1)
+	answers(t, b.beat(firstBeat("m", "foo")), nil)
+	req := request("m", -1)
+	req.SubscribedTopicRegex = ptr("(")
+	answers(t, b.beat(req), nil)
+	if got := b.describe(); len(got.Members) != 0 {
+		t.Errorf("the members are %+v", got.Members)
+	}
+}
+
+// An administrator takes a member out by its id; the classic protocol serves for it.
+func TestAMemberIsTakenOutByItsID(t *testing.T) {
+	b := newBench(t)
+	b.topics.put("foo", 1)
+	answers(t, b.beat(firstBeat("m", "foo")), nil)
+	still := firstBeat("s", "foo")
+	still.InstanceID = ptr("i")
+	answers(t, b.beat(still), nil)
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Version, req.Group = 5, "g"
+	for _, l := range []struct {
+		id       string
+		instance *string
+	}{{"x", nil}, {"m", ptr("i")}, {"", ptr("k")}, {"m", nil}, {"", ptr("i")}} {
+		req.Members = append(req.Members, kmsg.LeaveGroupRequestMember{MemberID: l.id, InstanceID: l.instance})
+	}
+	resp, records := b.m.LeaveGroup(b.now, req)
+	b.keep(records)
+	for i, want := range []*kerr.Error{kerr.UnknownMemberID, kerr.FencedInstanceID, kerr.UnknownMemberID, nil, nil} {
+		code(t, "leave", resp.Members[i].ErrorCode, want)
+	}
+	if got := b.describe(); len(got.Members) != 0 {
+		t.Errorf("the members are %+v", got.Members)
+	}
+	b.sameAfterReplay()
+}
+
+// Only who says nothing of itself reads as an administrator does.
+func TestWhoMayFetchOffsetsOfAConsumerGroup(t *testing.T) {
+	b := newBench(t)
+	b.topics.put("foo", 1)
+	answers(t, b.beat(firstBeat("m", "foo")), nil)
+	for _, c := range []struct {
+		id    *string
+		epoch int32
+		want  *kerr.Error
+	}{{nil, -1, nil}, {ptr("m"), 1, nil}, {ptr("m"), 2, kerr.StaleMemberEpoch}, {ptr("m"), -1, kerr.StaleMemberEpoch},
+		{ptr(""), -1, kerr.UnknownMemberID}, {nil, 1, kerr.UnknownMemberID}} {
+		req := kmsg.NewOffsetFetchRequestGroup()
+		req.Group, req.MemberID, req.MemberEpoch = "g", c.id, c.epoch
+		code(t, "fetch", b.m.OffsetFetch(req).ErrorCode, c.want)
+	}
+}
+
+func TestDescribingConsumerGroups(t *testing.T) {
+	b := newBench(t)
+	code(t, "no group", b.m.DescribeConsumerGroup("").ErrorCode, kerr.InvalidGroupID)
+	code(t, "unknown group", b.m.DescribeConsumerGroup("g").ErrorCode, kerr.GroupIDNotFound)
+	answers(t, b.beat(firstBeat("m", "foo")), nil)
+	if got := b.describe().Members[0].SubscribedTopicRegex; got == nil || *got != "" {
+		t.Errorf("no expression is shown as %v, want an empty one", got)
+	}
+}
+
 func TestPartitionsChangeHandsOnlyWhenGivenUp(t *testing.T) {
 	b := newBench(t)
 	b.topics.put("foo", 4)
@@ -75,6 +144,9 @@ func TestPartitionsChangeHandsOnlyWhenGivenUp(t *testing.T) {
 		t.Errorf("who waits for partitions is told to ask again in %d ms, want 300", resp.HeartbeatIntervalMillis)
 	}
 	one.beat() // is told to give up
+	if got := b.describe().Members[0]; len(got.Assignment.TopicPartitions[0].Partitions) != 4 || len(got.TargetAssignment.TopicPartitions[0].Partitions) != 2 {
+		t.Errorf("who has not given up yet is shown as %+v", got)
+	}
 	if one.epoch != 1 || len(one.owned) != 2 {
 		t.Fatalf("the first owns %v at epoch %d, want 2 of the old epoch", one.owned, one.epoch)
 	}

@@ -56,7 +56,7 @@ type membership interface {
 	// checkCommit says whether who may commit offsets; a member that may has shown
 	// that it lives.
 	checkCommit(now time.Time, who identity) *kerr.Error
-	// checkFetch says whether who may read offsets.
+	// checkFetch says whether who may read offsets that says who it is.
 	checkFetch(who identity) *kerr.Error
 	// checkOffsetDelete says whether offsets of topics that nobody subscribes to may
 	// be deleted.

@@ -55,38 +55,47 @@ type Rebalance struct {
 // history is the newest rebalances of a group. The zero value is ready and small.
 type history struct {
 	past []Rebalance // oldest first
-	now  Rebalance   // being made, or merely what changed since the last
+	now  *Rebalance  // being made, or merely what changed since the last; nil for nothing
+}
+
+// next is the rebalance that is under way or comes next.
+func (h *history) next() *Rebalance {
+	if h.now == nil {
+		h.now = new(Rebalance)
+	}
+	return h.now
 }
 
 // note adds what happened to a member. It leads to the rebalance that is under way or
 // comes next.
 func (h *history) note(c Change) {
-	if len(h.now.Changes) == historyChanges {
-		h.now.More++
+	now := h.next()
+	if len(now.Changes) == historyChanges {
+		now.More++
 		return
 	}
-	h.now.Changes = append(h.now.Changes, c)
+	now.Changes = append(now.Changes, c)
 }
 
 // begin notes that the group waits for its members, if it does not already.
 func (h *history) begin(now time.Time) {
-	if h.now.Begun == 0 {
-		h.now.Begun = now.UnixMilli()
+	if r := h.next(); r.Begun == 0 {
+		r.Begun = now.UnixMilli()
 	}
 }
 
 // joined notes that a generation was made.
 func (h *history) joined(now time.Time, generation int32, members int) {
 	h.begin(now)
-	h.now.Generation, h.now.Joined, h.now.Members = generation, now.UnixMilli(), members
+	r := h.next()
+	r.Generation, r.Joined, r.Members = generation, now.UnixMilli(), members
 	if members == 0 {
-		h.now.Assigned = h.now.Joined
+		r.Assigned = r.Joined
 	}
 	if len(h.past) == historyRebalances {
 		h.past = slices.Delete(h.past, 0, 1)
 	}
-	h.past = append(h.past, h.now)
-	h.now = Rebalance{}
+	h.past, h.now = append(h.past, *r), nil
 }
 
 // assigned notes that the members of the newest generation can have their partitions.
@@ -99,8 +108,8 @@ func (h *history) assigned(now time.Time) {
 // all are the rebalances, and the one under way, as a copy.
 func (h *history) all() []Rebalance {
 	list := slices.Clone(h.past)
-	if h.now.Begun != 0 {
-		list = append(list, h.now)
+	if h.now != nil && h.now.Begun != 0 {
+		list = append(list, *h.now)
 	}
 	for i := range list {
 		list[i].Changes = slices.Clone(list[i].Changes)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"time"
+	"unicode/utf16"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -177,7 +178,7 @@ func (m *Machine) committer(now time.Time, id string, who identity) (*Group, *ke
 
 // commit keeps one offset.
 func (m *Machine) commit(g *Group, topic string, partition int32, o offset) *kerr.Error {
-	if len(o.note) > m.cfg().OffsetMetadataMaxBytes {
+	if limit := m.cfg().OffsetMetadataMaxBytes; len(o.note) > limit && len(utf16.Encode([]rune(o.note))) > limit {
 		return kerr.OffsetMetadataTooLarge
 	}
 	m.writeOffset(g, topic, partition, o)
@@ -191,7 +192,7 @@ func (m *Machine) OffsetFetch(req kmsg.OffsetFetchRequestGroup) kmsg.OffsetFetch
 	resp := kmsg.NewOffsetFetchResponseGroup()
 	resp.Group = req.Group
 	g := m.find(req.Group)
-	if g != nil {
+	if g != nil && (req.MemberID != nil || req.MemberEpoch >= 0) {
 		who := identity{generation: req.MemberEpoch}
 		if req.MemberID != nil {
 			who.member = *req.MemberID

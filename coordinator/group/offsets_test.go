@@ -142,6 +142,17 @@ func TestALongNote(t *testing.T) {
 	}
 }
 
+// A note is as long as it is in Java.
+func TestANoteOfUmlauts(t *testing.T) {
+	r := newRig(t)
+	for note, want := range map[string]*kerr.Error{
+		strings.Repeat("ä", 4096): nil, strings.Repeat("ä", 4097): kerr.OffsetMetadataTooLarge,
+		strings.Repeat("🙂", 2048): nil, strings.Repeat("🙂", 2049): kerr.OffsetMetadataTooLarge,
+	} {
+		r.commit(5, want, func(q *kmsg.OffsetCommitRequest) { q.Topics[0].Partitions[0].Metadata = &note })
+	}
+}
+
 // One request is one step, whose records are durable together.
 func TestACommitOfManyPartitions(t *testing.T) {
 	r := newRig(t)
