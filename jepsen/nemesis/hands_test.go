@@ -532,6 +532,9 @@ func TestChaosIsAllThatTheClusterCanHave(t *testing.T) {
 			t.Errorf("%q lacks %q", left, want)
 		}
 	}
+	if i := slices.IndexFunc(left, func(s string) bool { return strings.HasSuffix(s, "only a cluster of the run's own can have it") }); i < 0 || !strings.Contains(left[i], "disk-full") {
+		t.Errorf("%q does not say that others have no small disks", left)
+	}
 	if left := nemesis.LeftOut([]string{"kill"}, can{}); left != nil {
 		t.Errorf("kill leaves out %q", left)
 	}

@@ -169,11 +169,11 @@ func lacks(k Kind, c cluster.Cluster) string {
 	if k.Needs == "" || c.Can(k.Needs) {
 		return ""
 	}
-	switch k.Needs {
-	case "kill", "stop", "pause", cluster.NeedsPauseKill:
+	switch {
+	case k.Needs == "kill", k.Needs == "stop", k.Needs == "pause", k.Needs == cluster.NeedsPauseKill:
 		return fmt.Sprintf("the cluster has no command to %s its nodes and to undo that", k.Needs)
-	case cluster.NeedsDisk:
-		return "it needs root and small disks, which only the fault's own name asks for"
+	case k.Needs == cluster.NeedsDisk && c.Can(cluster.NeedsClients):
+		return "it needs root, and small disks that only its own name asks for"
 	}
 	return "only a cluster of the run's own can have it"
 }
