@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -60,17 +61,23 @@ func (g *groups) many() error {
 	return nil
 }
 
-// liveHeap is that of the first node, 0 for Kafka.
+// liveHeap is that of the first node, 0 for Kafka: the smallest of some in a row, for
+// connections that were closed a moment ago have buffers yet.
 func (g *groups) liveHeap() (float64, error) {
 	if g.debug == nil {
 		return 0, nil
 	}
 	s := &scale{ctx: g.ctx, o: g.o, system: g.system, Client: g.Client}
-	heaps, err := s.heaps()
-	if err != nil {
-		return 0, err
+	least := math.Inf(1)
+	for range 5 {
+		pause(g.ctx, time.Second)
+		heaps, err := s.heaps()
+		if err != nil {
+			return 0, err
+		}
+		least = min(least, heaps[0].live)
 	}
-	return heaps[0].live, nil
+	return least, nil
 }
 
 // groupsOfOneNode are names of groups that the first node coordinates.
