@@ -59,31 +59,11 @@ var (
 // WAL that is not packed.
 func (f *failover) death(what injury, leader bool) error {
 	const topic = "death"
-	if err := f.topic(topic, deathPartitions); err != nil {
-		return err
-	}
-	victim, err := f.controller()
+	victim, led, err := f.fillVictim(topic, leader)
 	if err != nil {
 		return err
-	}
-	if !leader {
-		victim = (victim + 1) % nodes
 	}
 	broker := int32(victim + 1)
-	all, err := f.leaders([]string{topic})
-	if err != nil {
-		return err
-	}
-	var led []int32
-	for _, l := range all[broker] {
-		led = append(led, l.numbers...)
-	}
-	if err := f.producers(broker, all[broker], deathProducers); err != nil {
-		return err
-	}
-	if err := f.fill(broker, all[broker], deathBulk); err != nil {
-		return err
-	}
 	patience := patient
 	if what.silent {
 		patience = impatient
@@ -140,6 +120,36 @@ func (f *failover) death(what injury, leader bool) error {
 	row("pause of the other partitions", "%s", spreadOf(p.pauses(begun, begun.Add(took)), func(n int32) bool { return !mine(n) }))
 	f.steps()
 	return p.finish()
+}
+
+// fillVictim makes the topic and gives the node that is to be hurt what its
+// successors will have to deal with. led are the partitions that it leads.
+func (f *failover) fillVictim(topic string, leader bool) (victim int, led []int32, err error) {
+	if err := f.topic(topic, deathPartitions); err != nil {
+		return 0, nil, err
+	}
+	victim, err = f.controller()
+	if err != nil {
+		return 0, nil, err
+	}
+	if !leader {
+		victim = (victim + 1) % nodes
+	}
+	broker := int32(victim + 1)
+	all, err := f.leaders([]string{topic})
+	if err != nil {
+		return 0, nil, err
+	}
+	for _, l := range all[broker] {
+		led = append(led, l.numbers...)
+	}
+	if err := f.producers(broker, all[broker], deathProducers); err != nil {
+		return 0, nil, err
+	}
+	if err := f.fill(broker, all[broker], deathBulk); err != nil {
+		return 0, nil, err
+	}
+	return victim, led, nil
 }
 
 // probe asks the other brokers, again and again, who leads the partitions of one
