@@ -40,9 +40,10 @@ func (sh *shard[M]) compactIfDue(now time.Time) error {
 		return nil
 	}
 	var live []Record
+	var kept arena
 	bytes := 0
 	sh.machine.Live(func(r Record) bool {
-		live = append(live, r)
+		live = append(live, Record{Key: kept.clone(r.Key), Value: kept.clone(r.Value)})
 		bytes += recordBytes(r, len(live))
 		return true
 	})
@@ -58,6 +59,24 @@ func (sh *shard[M]) compactIfDue(now time.Time) error {
 	newest := sh.log.newest
 	sh.owner.wg.Go(func() { sh.cut(from, newest, before) })
 	return nil
+}
+
+// arena is memory for many small things that go together.
+type arena []byte
+
+// arenaBytes is how much of it is made at a time.
+const arenaBytes = 1 << 20
+
+func (a *arena) clone(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	if cap(*a)-len(*a) < len(b) {
+		*a = make([]byte, 0, max(arenaBytes, len(b)))
+	}
+	n := len(*a)
+	*a = append(*a, b...)
+	return (*a)[n:len(*a):len(*a)]
 }
 
 // cut moves the log's start to where its live records begin, once these are

@@ -32,6 +32,7 @@ type Machine interface {
 	// in time they may do that much later. Tick was not called meanwhile.
 	Delay(d time.Duration)
 	// Live yields every live record until yield says false: replayed in any order
-	// into an empty machine they make this one.
+	// into an empty machine they make this one. Key and Value are good until yield
+	// returns.
 	Live(yield func(Record) bool)
 }

@@ -15,6 +15,10 @@ type Machine struct {
 
 	groups map[string]*Group
 	timers timers
+	// replayed is the group of the last offset that was replayed, and fresh are
+	// offsets for the next; both are for loads alone.
+	replayed *Group
+	fresh    []offset
 	// out are the records of the call under way.
 	out []coordinator.Record
 	// clean is when old offsets are looked for next; look is for those of topics that
@@ -59,6 +63,9 @@ func (m *Machine) create(id string) *Group {
 func (m *Machine) drop(g *Group) {
 	m.timers.set(g, time.Time{})
 	delete(m.groups, g.id)
+	if m.replayed == g {
+		m.replayed = nil
+	}
 }
 
 // wakeBy has the group looked at no later than at.
@@ -81,6 +88,7 @@ func (m *Machine) take() []coordinator.Record {
 // Loaded ends the replay: the sessions of all members begin now, for nobody could
 // send a heartbeat to a coordinator that was not there.
 func (m *Machine) Loaded(now time.Time) {
+	m.replayed, m.fresh = nil, nil
 	for _, g := range m.groups {
 		g.members.loaded(now)
 		m.wakeBy(g, g.members.next())

@@ -64,17 +64,24 @@ func (g *Group) offset(topic string, partition int32) *offset {
 func (g *Group) setOffset(topic string, partition int32, o offset) {
 	i, ok := findTopic(g.offsets, topic)
 	if !ok {
-		g.offsets = slices.Insert(g.offsets, i, topicOffsets{topic: intern(topic)})
+		g.addTopic(i, topic)
 	}
-	g.offsets[i].set(partition, o)
-}
-
-func (t *topicOffsets) set(partition int32, o offset) {
+	t := &g.offsets[i]
 	at, ok := t.find(partition)
 	if !ok {
-		t.of = slices.Insert(t.of, at, partitionOffset{partition: partition})
+		t.add(at, partition, nil)
 	}
 	t.of[at].offset = &o
+}
+
+// addTopic makes room at i for the offsets of a topic.
+func (g *Group) addTopic(i int, topic string) {
+	g.offsets = slices.Insert(g.offsets, i, topicOffsets{topic: intern(topic)})
+}
+
+// add makes room at a place for the offset of a partition.
+func (t *topicOffsets) add(at int, partition int32, o *offset) {
+	t.of = slices.Insert(t.of, at, partitionOffset{partition, o})
 }
 
 // deleteOffset says whether there was one.

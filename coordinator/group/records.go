@@ -29,13 +29,19 @@ func groupKey(id string) []byte {
 
 // offsetKey is the key of an offset.
 func offsetKey(group, topic string, partition int32) []byte {
+	return appendOffsetKey(nil, group, topic, partition)
+}
+
+func appendOffsetKey(dst []byte, group, topic string, partition int32) []byte {
 	k := kmsg.OffsetCommitKey{Version: keyOffset, Group: group, Topic: topic, Partition: partition}
-	return k.AppendTo(nil)
+	return k.AppendTo(dst)
 }
 
 // value is the offset as Kafka writes it: version 4, which has the topic's id, or 1 if
 // it has a time to expire, which only commits of old clients have.
-func (o offset) value() []byte {
+func (o *offset) value() []byte { return o.appendTo(nil) }
+
+func (o *offset) appendTo(dst []byte) []byte {
 	v := kmsg.OffsetCommitValue{
 		Version: 4, Offset: o.at, LeaderEpoch: o.epoch, Metadata: o.note,
 		CommitTimestamp: o.committed, ExpireTimestamp: o.expires, TopicID: o.topic,
@@ -43,7 +49,7 @@ func (o offset) value() []byte {
 	if o.expires >= 0 {
 		v.Version = 1
 	}
-	return v.AppendTo(nil)
+	return v.AppendTo(dst)
 }
 
 // writeMembers records the membership: the generation, and every member with its
@@ -119,7 +125,11 @@ func (m *Machine) replayOffset(r coordinator.Record) error {
 	if !ok {
 		return fmt.Errorf("replay offset: read key of %d bytes: %w", len(r.Key), errValue)
 	}
-	g := m.groups[string(group)]
+	g := m.replayed
+	if g == nil || g.id != string(group) {
+		g = m.groups[string(group)]
+		m.replayed = g
+	}
 	if r.Value == nil {
 		if g != nil {
 			g.deleteOffset(string(topic), partition)
@@ -133,6 +143,7 @@ func (m *Machine) replayOffset(r coordinator.Record) error {
 	}
 	if g == nil {
 		g = m.create(string(group))
+		m.replayed = g
 	}
 	o := offset{at: v.Offset, epoch: -1, note: v.Metadata, committed: v.CommitTimestamp, expires: -1, topic: v.TopicID}
 	if v.Version >= 3 {
@@ -141,12 +152,31 @@ func (m *Machine) replayOffset(r coordinator.Record) error {
 	if v.Version == 1 {
 		o.expires = v.ExpireTimestamp // -1 is none, and not long ago (KAFKA-8069)
 	}
-	if i, ok := findTopic(g.offsets, topic); ok {
-		g.offsets[i].set(partition, o)
-		return nil
+	i, ok := findTopic(g.offsets, topic)
+	if !ok {
+		g.addTopic(i, string(topic))
 	}
-	g.setOffset(string(topic), partition, o)
+	t := &g.offsets[i]
+	at, ok := t.find(partition)
+	if !ok {
+		t.add(at, partition, m.newOffset())
+	}
+	*t.of[at].offset = o // nobody has seen it yet
 	return nil
+}
+
+// offsetsAtOnce is how many offsets a load makes at a time: nearly all that it does is
+// to make them.
+const offsetsAtOnce = 64
+
+// newOffset is memory for an offset of a load.
+func (m *Machine) newOffset() *offset {
+	if len(m.fresh) == 0 {
+		m.fresh = make([]offset, offsetsAtOnce)
+	}
+	o := &m.fresh[0]
+	m.fresh = m.fresh[1:]
+	return o
 }
 
 func (m *Machine) replayGroup(r coordinator.Record) error {
@@ -208,9 +238,11 @@ func (c *classicGroup) load(v kmsg.GroupMetadataValue) {
 
 // liveOffsets yields the group's offsets, false once yield said so.
 func (g *Group) liveOffsets(yield func(coordinator.Record) bool) bool {
+	var key, value []byte
 	for _, t := range g.offsets {
 		for _, p := range t.of {
-			if !yield(coordinator.Record{Key: offsetKey(g.id, t.topic, p.partition), Value: p.value()}) {
+			key, value = appendOffsetKey(key[:0], g.id, t.topic, p.partition), p.appendTo(value[:0])
+			if !yield(coordinator.Record{Key: key, Value: value}) {
 				return false
 			}
 		}
