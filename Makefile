@@ -7,10 +7,10 @@ SEEDS   ?= 50
 SEED    ?= 1
 CORE    ?= ./commitlog/... ./rpc/... ./metadata/... ./partition/... ./sharedlog/... ./locallog/... ./controller/... ./coordinator/... ./broker/...
 
-.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups compare clients clients-s3 mutants proto sim jepsen jepsen-matrix plants clean
+.PHONY: help build run test race lint model fuzz powerloss outage bench bench-cluster bench-scale bench-failover bench-kafka bench-groups compare clients clients-s3 mutants proto sim jepsen jepsen-matrix jepsen-clients plants clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/ponor
 	$(GO) build -trimpath -o $(BIN)/ponor ./cmd/node
@@ -75,6 +75,9 @@ jepsen: RUNS = queue/none queue/kill queue/pause queue/move groups/kill
 jepsen: build ## Hurt a cluster of processes and judge what its clients saw: RUNS (five) of TIME (20s)
 	set -e; for run in $(RUNS); do echo "== $$run"; \
 		$(BIN)/ponor jepsen run --time $(TIME) --workload $${run%/*} --nemesis $${run#*/} --out jepsen-runs/ci-$$(date +%s)-$${run%/*}-$${run#*/}; done
+
+jepsen-clients: build ## The same with clients of librdkafka and Java: CLIENTS, RUNS of TIME (30s)
+	bash deploy/ci/jepsen-clients.sh
 
 jepsen-matrix: TIME = 1m
 jepsen-matrix: HOURS = 4

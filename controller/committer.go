@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
+	"ponor/internal/wall"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
 )
@@ -70,7 +71,7 @@ func newCommitter(r *raft.Raft, s *images) *committer {
 // error that the outcome is unknown.
 func (c *committer) propose(ctx context.Context, commands ...*metadatapb.Command) (metadata.Index, []metadata.Result, error) {
 	p := &proposal{commands: commands, reply: make(chan proposed, 1)}
-	now := time.Now().UnixMilli()
+	now := wall.Milli(time.Now())
 	for _, cmd := range commands {
 		if cmd.TimeMs == 0 {
 			cmd.TimeMs = now

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"ponor/controller/controllerpb"
+	"ponor/internal/wall"
 	"ponor/metadata"
 	"ponor/rpc"
 )
@@ -376,5 +377,5 @@ func millis(t time.Time) int64 {
 	if t.IsZero() {
 		return -1
 	}
-	return t.UnixMilli()
+	return wall.Milli(t)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"ponor/internal/wall"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
 )
@@ -63,7 +64,7 @@ func (r Restoration) Check() error {
 
 // image is the backup's, a generation later.
 func (r Restoration) image() (*metadata.Image, error) {
-	now := time.Now().UnixMilli()
+	now := wall.Milli(time.Now())
 	commands := []*metadatapb.Command{{TimeMs: now, Body: &metadatapb.Command_ClaimGeneration{
 		ClaimGeneration: &metadatapb.ClaimGeneration{Generation: r.Generation}}}}
 	for _, s := range r.Sealed {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/internal/wall"
 	"ponor/metadata"
 	"ponor/partition"
 )
@@ -80,7 +81,7 @@ func (t *tail) refuses(now time.Time) error {
 // append adds records to the log, in one batch if they fit. mu is held. After an
 // error the shard is lost.
 func (sh *shard[M]) append(records []Record, now time.Time) error {
-	list, err := batches(records, now.UnixMilli(), maxBatch)
+	list, err := batches(records, wall.Milli(now), maxBatch)
 	if err != nil {
 		// The machine has what the log will never have: read it anew.
 		sh.loseLocked(fmt.Errorf("%w: partition %s begins anew: %w", ErrNotCoordinator, sh.part.ID(), err))

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -165,6 +166,10 @@ func (r *run) image(ctx context.Context) (*metadata.Image, error) {
 // fatal is what a Go program prints when it ends by its own fault.
 var fatal = regexp.MustCompile(`(?m)^(panic: |fatal error: |WARNING: DATA RACE).*$`)
 
+// failedDisk is said by one that ends because its disk failed, or had no room: it
+// cannot vote any more, and another must start it again.
+var failedDisk = regexp.MustCompile(`input/output error|no space left on device`)
+
 // crashes looks for nodes that ended though nobody told them to.
 func (r *run) crashes() check.Result {
 	res := check.Result{ID: "V7", Name: "node-crash", Verdict: check.Valid, Checked: int64(len(r.own.Nodes()))}
@@ -175,7 +180,11 @@ func (r *run) crashes() check.Result {
 			res.Verdict, res.Note = check.Unknown, err.Error()
 			continue
 		}
-		text := strings.TrimSpace(string(fatal.Find(b)))
+		text, disk := lastWords(b, slices.ContainsFunc(r.o.Nemesis, func(s string) bool { return strings.HasPrefix(s, "disk-") }))
+		if disk {
+			res.Note = "nodes ended as their disk failed"
+			continue
+		}
 		if how, ok := exited[n]; ok || text != "" {
 			res.Count++
 			res.Worst = append(res.Worst, check.Anomaly{
@@ -222,4 +231,15 @@ func alarming(log string) (list []string) {
 		}
 	}
 	return list
+}
+
+// lastWords is the first line in a node's output with which it ended, empty if
+// there is none. Disk: all such lines are of a disk that failed, which may.
+func lastWords(output []byte, may bool) (line string, disk bool) {
+	all := fatal.FindAll(output, -1)
+	if len(all) == 0 {
+		return "", false
+	}
+	disk = may && !slices.ContainsFunc(all, func(b []byte) bool { return !failedDisk.Match(b) })
+	return strings.TrimSpace(string(all[0])), disk
 }

@@ -23,6 +23,7 @@ import (
 
 	"ponor/jepsen/check"
 	"ponor/jepsen/cluster"
+	"ponor/jepsen/drivers"
 	"ponor/jepsen/history"
 	"ponor/jepsen/nemesis"
 	"ponor/jepsen/report"
@@ -56,6 +57,9 @@ type Options struct {
 
 	Product string // with its version, of the run's own cluster
 	Client  string // driver and its version
+	// Library is that of the clients, a name in package drivers. Empty: what
+	// workload.Options says.
+	Library string
 	Command string // repeats the run
 	Verbose bool   // say every fault
 	Output  io.Writer
@@ -79,6 +83,8 @@ const (
 	ReportFile  = "report.html"
 	whiteFile   = "white.json"
 	clusterDir  = "cluster"
+	clientsDir  = "clients"
+	clientsLog  = "clients.log"
 )
 
 // run is one run on its way.
@@ -179,6 +185,9 @@ func (r *run) open(ctx context.Context) error {
 		return fmt.Errorf("make the directory of the run: %w", err)
 	}
 	r.opened = true
+	if err := r.prepareClients(ctx); err != nil {
+		return err
+	}
 	if len(r.o.Bootstrap) > 0 {
 		c, err := cluster.Connect(ctx, r.o.Bootstrap, r.o.Commands)
 		if err == nil {
@@ -231,6 +240,25 @@ func (r *run) discard(ctx context.Context, why error) error {
 		_ = os.Remove(dir) // fails if there is something in it
 	}
 	return why
+}
+
+// prepareClients makes the driver of clients, if there is one, and sees that it runs.
+func (r *run) prepareClients(ctx context.Context) error {
+	var err error
+	if r.o.Library != "" {
+		if r.o.Driver, err = drivers.Prepare(ctx, r.o.Library, filepath.Join(r.o.Out, clientsDir)); err != nil {
+			return err
+		}
+	}
+	if r.o.Driver == "" {
+		return nil
+	}
+	r.o.DriverLog = filepath.Join(r.o.Out, clientsLog)
+	if r.o.Client, err = workload.TryDriver(r.o.Driver, r.o.DriverLog); err != nil {
+		said, _ := os.ReadFile(r.o.DriverLog)
+		return fmt.Errorf("try a client: %w\n%s", err, said)
+	}
+	return nil
 }
 
 // begin writes the header and has the workload prepare.
@@ -361,6 +389,7 @@ func (r *run) final(ctx context.Context) error {
 	r.admin.Close()
 	r.admin = nil
 	r.env.Close()
+	_ = os.RemoveAll(filepath.Join(r.o.Out, clientsDir)) // of no use any more
 	if r.cluster != nil {
 		if err := r.cluster.Close(); err != nil {
 			return err

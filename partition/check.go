@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/internal/wall"
 	"ponor/metadata"
 	"ponor/partition/record"
 )
@@ -69,7 +70,7 @@ func Check(records []byte, set metadata.TopicSettings, opts AppendOptions) (Chec
 	if err := b.CheckCRC(); err != nil {
 		return c, err
 	}
-	k := checker{set: set, base: b.BaseTimestamp(), now: c.now.UnixMilli(), maxTimestamp: -1}
+	k := checker{set: set, base: b.BaseTimestamp(), now: wall.Milli(c.now), maxTimestamp: -1}
 	k.limits(b)
 	if c.Batch, err = k.records(b); err != nil {
 		return c, err

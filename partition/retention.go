@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/internal/wall"
 	"ponor/metadata"
 )
 
@@ -70,7 +71,7 @@ func (p *Partition) Retain(ctx context.Context, now time.Time) error {
 	if !set.Delete {
 		return nil
 	}
-	to := retain(p.log.Segments(), set, now.UnixMilli())
+	to := retain(p.log.Segments(), set, wall.Milli(now))
 	return p.trim(ctx, min(to, b.Stable))
 }
 

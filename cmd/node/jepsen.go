@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"ponor/jepsen"
 	"ponor/jepsen/check"
 	"ponor/jepsen/cluster"
+	"ponor/jepsen/drivers"
 	"ponor/jepsen/nemesis"
 	"ponor/jepsen/workload"
 	"ponor/sharedlog/objstore"
@@ -68,6 +70,7 @@ type jepsenRun struct {
 	plain     bool
 	list      bool
 	tiny      bool
+	client    string
 }
 
 func newJepsenRun() *cobra.Command {
@@ -98,6 +101,8 @@ jepsen-* are made in it and stay.`,
 	f.StringSliceVarP(&j.nemesis, "nemesis", "n", nil, "faults, comma-separated: none, "+strings.Join(nemesisNames(), ", ")+"; default: those that the workload is made for")
 	f.DurationVarP(&j.Time, "time", "t", 5*time.Minute, "how long to load and hurt the cluster; the reads that follow take longer")
 	f.Uint64Var(&j.Seed, "seed", 0, "of all random choices; the cluster's own timing differs even so; default: a random one, which is shown")
+	f.StringVar(&j.client, "client", clientFranz, "library of the clients: "+strings.Join(clientNames, ", ")+"; others than kgo for the workloads queue, moves and groups")
+	f.StringVar(&j.Driver, "client-cmd", "", "shell command that runs one client, in place of --client; it does what lines of JSON on its input say")
 	f.Float64Var(&j.Rate, "rate", 0, "operations begun in a second, whatever is on; default: the workload's")
 	f.IntVar(&j.Concurrency, "concurrency", 0, "client processes at a time; default: the workload's")
 	f.IntVar(&j.Keys, "keys", 0, "partitions in use at a time; default: the workload's")
@@ -122,6 +127,7 @@ jepsen-* are made in it and stay.`,
 	f.BoolVarP(&j.Verbose, "verbose", "v", false, "print every fault and every check")
 	f.BoolVar(&j.list, "list", false, "list workloads and faults and end")
 	_ = cmd.RegisterFlagCompletionFunc("workload", cobra.FixedCompletions(runnable(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("client", cobra.FixedCompletions(clientNames, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("nemesis", cobra.FixedCompletions(append([]string{"none"}, nemesisNames()...), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -182,8 +188,12 @@ func (j *jepsenRun) complete(cmd *cobra.Command) error {
 	if j.Time <= 0 || j.Every <= 0 || j.OpTimeout <= 0 || j.FinalTimeout <= 0 || j.Rate < 0 || j.Concurrency < 0 || j.Nodes < 1 || j.Keys < 0 {
 		return usagef("--time, --interval, --op-timeout, --final-timeout, --rate, --concurrency, --keys and --nodes are positive")
 	}
-	if _, err := workload.Find(j.Workload); err != nil {
+	kind, err := workload.Find(j.Workload)
+	if err != nil {
 		return usagef("%w; 'ponor jepsen list' tells more", err)
+	}
+	if err := j.chooseClient(f.Changed("client"), kind); err != nil {
+		return err
 	}
 	for _, name := range j.Nemesis {
 		if _, err := nemesis.Find(name); err != nil && name != "none" {
@@ -202,7 +212,6 @@ func (j *jepsenRun) complete(cmd *cobra.Command) error {
 	if j.Out == "" {
 		j.Out = filepath.Join("jepsen-runs", time.Now().Format("20060102-150405")+"-"+j.Workload)
 	}
-	var err error
 	if j.Binary, err = os.Executable(); err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
@@ -250,6 +259,30 @@ func (j *jepsenRun) suits(f *pflag.FlagSet) error {
 				return usagef("fault %s needs --%s on a cluster that --bootstrap names", name, flag)
 			}
 		}
+	}
+	return nil
+}
+
+// clientFranz is franz-go in this process.
+const clientFranz = "kgo"
+
+// clientNames are the values of --client.
+var clientNames = []string{clientFranz, drivers.Librdkafka, drivers.Java}
+
+// chooseClient takes --client, which was named or not, and --client-cmd.
+func (j *jepsenRun) chooseClient(named bool, kind workload.Kind) error {
+	switch {
+	case !slices.Contains(clientNames, j.client):
+		return usagef("unknown client %q: %s", j.client, strings.Join(clientNames, ", "))
+	case named && j.Driver != "":
+		return usagef("--client and --client-cmd do not go together")
+	case j.client != clientFranz:
+		j.Library = j.client
+	case j.Driver == "":
+		return nil
+	}
+	if !kind.Drivers {
+		return usagef("workload %s has clients of franz-go alone", j.Workload)
 	}
 	return nil
 }

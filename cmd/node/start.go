@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"ponor/cmd/node/process"
+	"ponor/internal/wall"
 	"ponor/metadata"
 	"ponor/sharedlog/objstore"
 )
@@ -30,7 +31,10 @@ SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 	}
 	load := settingFlags(cmd)
 	small := cmd.Flags().Bool("tiny", false, "for tests: background work within seconds")
-	_ = cmd.Flags().MarkHidden("tiny")
+	clock := cmd.Flags().String("clock", "", "for tests: a file that says how far the time of day is off")
+	for _, name := range []string{"tiny", "clock"} {
+		_ = cmd.Flags().MarkHidden(name)
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		collectEarly()
 		set, _, err := load()
@@ -57,6 +61,12 @@ SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 		defer func() { _ = bucket.Close() }()
 		if set.Tiny = *small; set.Tiny {
 			log.Warn("--tiny is for tests: background work costs far too much")
+		}
+		if *clock != "" {
+			log.Warn("--clock is for tests: the time of day is what a file says", "file", *clock)
+			if err := wall.Follow(cmd.Context(), *clock); err != nil {
+				return err
+			}
 		}
 		n, err := newNode(cmd.Context(), set, bucket, log, level)
 		if err != nil {

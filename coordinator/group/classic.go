@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/coordinator"
+	"ponor/internal/wall"
 )
 
 // state is what a classic group is doing. A dead one is not in the machine.
@@ -91,7 +92,7 @@ func (c *classicGroup) empty() bool          { return c.st == stateEmpty }
 
 // enter changes the state.
 func (c *classicGroup) enter(now time.Time, s state) {
-	c.st, c.since = s, now.UnixMilli()
+	c.st, c.since = s, wall.Milli(now)
 }
 
 // add takes a new member in, which waits for the next generation.

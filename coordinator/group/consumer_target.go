@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"ponor/coordinator/group/assignor"
+	"ponor/internal/wall"
 )
 
 // Topics is one version of what the node knows of topics.
@@ -87,7 +88,7 @@ func (c *consumerGroup) resolve(now time.Time, all bool) {
 		if known && slices.Equal(old.topics, topics) {
 			continue
 		}
-		c.regexes[expr] = resolved{topics: topics, version: int64(c.m.cfg().Topics().Version()), at: now.UnixMilli()}
+		c.regexes[expr] = resolved{topics: topics, version: int64(c.m.cfg().Topics().Version()), at: wall.Milli(now)}
 		c.writeRegex(expr)
 		c.reads = nil
 	}

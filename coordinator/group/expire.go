@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"ponor/internal/wall"
 )
 
 // Bounds of one Tick that looks for offsets that shall go; calls go on between that and
@@ -36,7 +38,7 @@ func (m *Machine) expire(now time.Time) {
 	for seen := 0; len(s.left) > 0 && seen < sweepOffsets && len(m.out) < sweepRecords; seen++ {
 		last := len(s.left) - 1
 		if g := m.groups[s.left[last]]; g != nil {
-			seen += m.sweepGroup(now.UnixMilli(), g)
+			seen += m.sweepGroup(wall.Milli(now), g)
 		}
 		s.left = s.left[:last]
 	}

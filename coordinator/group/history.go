@@ -3,6 +3,8 @@ package group
 import (
 	"slices"
 	"time"
+
+	"ponor/internal/wall"
 )
 
 // Bounds of a group's history, so that 10,000 groups of many members remember some
@@ -80,7 +82,7 @@ func (h *history) note(c Change) {
 // begin notes that the group waits for its members, if it does not already.
 func (h *history) begin(now time.Time) {
 	if r := h.next(); r.Begun == 0 {
-		r.Begun = now.UnixMilli()
+		r.Begun = wall.Milli(now)
 	}
 }
 
@@ -88,7 +90,7 @@ func (h *history) begin(now time.Time) {
 func (h *history) joined(now time.Time, generation int32, members int) {
 	h.begin(now)
 	r := h.next()
-	r.Generation, r.Joined, r.Members = generation, now.UnixMilli(), members
+	r.Generation, r.Joined, r.Members = generation, wall.Milli(now), members
 	if members == 0 {
 		r.Assigned = r.Joined
 	}
@@ -101,7 +103,7 @@ func (h *history) joined(now time.Time, generation int32, members int) {
 // assigned notes that the members of the newest generation can have their partitions.
 func (h *history) assigned(now time.Time) {
 	if n := len(h.past); n > 0 && h.past[n-1].Assigned == 0 {
-		h.past[n-1].Assigned = now.UnixMilli()
+		h.past[n-1].Assigned = wall.Milli(now)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"ponor/internal/wall"
 )
 
 // Inspection is what Kafka's protocol cannot say of a group. It is the answer, as
@@ -93,7 +95,7 @@ func (c *consumerGroup) awaited() []Awaited {
 }
 
 func (c Change) awaited(until time.Time) Awaited {
-	return Awaited{Member: c.Member, Instance: c.Instance, Client: c.Client, Host: c.Host, Until: until.UnixMilli()}
+	return Awaited{Member: c.Member, Instance: c.Instance, Client: c.Client, Host: c.Host, Until: wall.Milli(until)}
 }
 
 // rejoining is why a member that joins again has the group share its partitions

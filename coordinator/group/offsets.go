@@ -12,6 +12,7 @@ import (
 
 	"ponor/coordinator"
 	"ponor/internal/plant"
+	"ponor/internal/wall"
 )
 
 // offset is what a group committed for one partition.
@@ -138,7 +139,7 @@ func (m *Machine) OffsetCommit(now time.Time, req *kmsg.OffsetCommitRequest) (*k
 				code = m.checkPartition(g, who, rt.Topic, rp.Partition)
 			}
 			if cp.ErrorCode = codeOf(code); code == nil {
-				o := offset{at: rp.Offset, epoch: rp.LeaderEpoch, committed: now.UnixMilli(), expires: -1, topic: rt.TopicID}
+				o := offset{at: rp.Offset, epoch: rp.LeaderEpoch, committed: wall.Milli(now), expires: -1, topic: rt.TopicID}
 				if rp.Metadata != nil {
 					o.note = *rp.Metadata
 				}

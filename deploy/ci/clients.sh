@@ -8,14 +8,8 @@ cd "$(dirname "$0")/../.."
 if ! command -v kcat >/dev/null; then
   apt-get update -qq && apt-get install -y -qq kcat
 fi
-export KAFKA_LIBS=${KAFKA_LIBS:-$PWD/.cache/apache-kafka}
-bash deploy/kafka/kafka.sh fetch
-venv=$PWD/.cache/python-clients
-if [ ! -x "$venv/bin/python" ]; then
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install -q kafka-python==3.0.12 confluent-kafka==2.16.1
-fi
-export PYTHON_CLIENTS=$venv/bin/python SYSTEST_BINARY=$PWD/bin/ponor
+. deploy/ci/client-libs.sh
+export SYSTEST_BINARY=$PWD/bin/ponor
 case ${STORE:-dir} in
 dir) ;;
 s3)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -46,8 +47,12 @@ func (c cell) args() []string {
 // name.
 func faults() []string {
 	var list []string
+	_, noStrace := exec.LookPath("strace")
 	for _, k := range nemesis.Kinds() {
-		if k.Name != nemesis.Chaos && k.Name != "roll" && (k.Needs != cluster.NeedsDisk || os.Geteuid() == 0) {
+		if k.Needs == cluster.NeedsDisk && os.Geteuid() != 0 || k.Needs == cluster.NeedsTrace && (os.Geteuid() != 0 || noStrace != nil) {
+			continue
+		}
+		if k.Name != nemesis.Chaos && k.Name != "roll" {
 			list = append(list, k.Name)
 		}
 	}

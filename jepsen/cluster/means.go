@@ -27,6 +27,10 @@ const (
 	NeedsDisk = "disk"
 	// NeedsPauseKill: nodes that can be paused and killed.
 	NeedsPauseKill = "pause and kill"
+	// NeedsClock: nodes whose time of day is what a file says.
+	NeedsClock = "clock"
+	// NeedsTrace: strace, which changes what system calls of a node give.
+	NeedsTrace = "trace"
 	// NeedsQuorum: nodes that are Ponor's, whose voters can be changed.
 	NeedsQuorum = "quorum"
 )
@@ -37,11 +41,13 @@ type Means struct {
 	clients map[int32]*proxy.Kafka
 	links   *proxy.Links
 	scripts map[int32]*Script
+	clocks  map[int32]*Clock
 	mounts  []string
 	journal *os.File
 
-	mu   sync.Mutex
-	pids map[int]int32 // processes that were started
+	mu      sync.Mutex
+	pids    map[int]int32 // processes that were started
+	tracers map[int32]*tracer
 }
 
 // JournalFile has every action of the client proxies, a line each, beside the
@@ -65,6 +71,14 @@ func (m *Means) setUp(cfg Config) error {
 			return fmt.Errorf("store faults need a store dir:///path, not %s: %w", cfg.Store, ErrCannot)
 		}
 		m.scripts = make(map[int32]*Script)
+	}
+	if slices.Contains(cfg.Needs, NeedsTrace) {
+		if err := canTrace(); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(cfg.Needs, NeedsClock) {
+		m.clocks = make(map[int32]*Clock)
 	}
 	return nil
 }
@@ -91,6 +105,13 @@ func (m *Means) node(cfg Config, id int32, l Link) (Link, error) {
 			return l, fmt.Errorf("write faults of node %d: %w", id, err)
 		}
 		m.scripts[id], l.Store = s, l.Store+"?faults="+url.QueryEscape(s.File)
+	}
+	if m.clocks != nil {
+		c := NewClock(filepath.Join(cfg.Dir, fmt.Sprintf("clock%d.json", id)))
+		if err := c.Set(0, 0); err != nil {
+			return l, fmt.Errorf("write the clock of node %d: %w", id, err)
+		}
+		m.clocks[id], l.Clock = c, c.file
 	}
 	if slices.Contains(cfg.Needs, NeedsDisk) {
 		dir := dataDir(cfg, id)
@@ -167,7 +188,10 @@ func (m *Means) Links() *proxy.Links { return m.links }
 // Script is how a node's store fails.
 func (m *Means) Script(id int32) *Script { return m.scripts[id] }
 
-// Heal ends all that is done through proxies and stores.
+// Clock is a node's time of day.
+func (m *Means) Clock(id int32) *Clock { return m.clocks[id] }
+
+// Heal ends all that is done through proxies, stores and clocks.
 func (m *Means) Heal() error {
 	for _, p := range m.clients {
 		p.Heal()
@@ -178,6 +202,9 @@ func (m *Means) Heal() error {
 	var errs []error
 	for _, s := range m.scripts {
 		errs = append(errs, s.Clear())
+	}
+	for _, c := range m.clocks {
+		errs = append(errs, c.Set(0, 0))
 	}
 	for _, dir := range m.mounts {
 		if err := os.Remove(filepath.Join(dir, Ballast)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -25,6 +25,7 @@ type Link struct {
 	ControllerAdvert string // what other nodes are told; empty: ControllerListen
 	Join             []string
 	Store            string // URL
+	Clock            string // file that says how far its time of day is off; empty: it is right
 }
 
 // Config of Processes.
@@ -144,6 +145,9 @@ func newNode(cfg Config, id int32, link Link) *node {
 	if link.ControllerAdvert != "" {
 		n.args = append(n.args, "--controller-advertise", link.ControllerAdvert)
 	}
+	if link.Clock != "" {
+		n.args = append(n.args, "--clock", link.Clock)
+	}
 	n.args = append(n.args, cfg.Extra...)
 	return n
 }
@@ -226,7 +230,7 @@ func (c *Processes) DataDirs() []string {
 // Can implements Cluster.
 func (c *Processes) Can(what string) bool {
 	switch what {
-	case NeedsClients, NeedsLinks, NeedsStore, NeedsDisk:
+	case NeedsClients, NeedsLinks, NeedsStore, NeedsDisk, NeedsClock, NeedsTrace:
 		return slices.Contains(c.cfg.Needs, what)
 	}
 	return true
@@ -369,6 +373,7 @@ func (c *Processes) Close() error {
 	defer cancel()
 	var errs []error
 	for _, n := range c.nodes {
+		errs = append(errs, c.Untamper(n.id))
 		if !n.down() {
 			errs = append(errs, c.Kill(ctx, n.id))
 		}

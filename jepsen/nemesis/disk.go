@@ -3,6 +3,7 @@ package nemesis
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 
 	"ponor/jepsen/cluster"
 	"ponor/jepsen/history"
@@ -11,7 +12,80 @@ import (
 func diskKinds() []Kind {
 	return []Kind{
 		{"disk-full", "take all room of the disk with one node's quorum log, then give it back; needs root, for a small file system", cluster.NeedsDisk, func() Nemesis { return &diskFull{} }},
+		{"disk-slow", "every sync of one node's quorum log takes up to a second more; needs strace", cluster.NeedsTrace, func() Nemesis {
+			return &diskTampered{name: "disk-slow", inject: func(rng *rand.Rand) string {
+				return fmt.Sprintf("fdatasync:delay_enter=%d", 50_000+rng.IntN(950_000)) // us
+			}}
+		}},
+		{"disk-errors", "some or all writes or syncs of one node's quorum log fail with EIO; needs strace", cluster.NeedsTrace, func() Nemesis {
+			return &diskTampered{name: "disk-errors", inject: func(rng *rand.Rand) string {
+				return fmt.Sprintf("%s:error=EIO:when=1+%d", []string{"fdatasync", "pwrite64"}[rng.IntN(2)], 1+rng.IntN(4))
+			}}
+		}},
 	}
+}
+
+// tamperer has nodes whose system calls on their quorum log it can change.
+type tamperer interface {
+	Tamper(node int32, inject string) error
+	Untamper(node int32) error
+	Tampered(node int32) int
+}
+
+// diskTampered has a node's disk be slow or fail.
+type diskTampered struct {
+	name   string
+	inject func(*rand.Rand) string
+	how    string
+	nodes  []int32
+}
+
+// Name implements Nemesis.
+func (d *diskTampered) Name() string { return d.name }
+
+// Start implements Nemesis: one call has met it when it returns.
+func (d *diskTampered) Start(ctx context.Context, env *Env) (history.Event, error) {
+	t, ok := env.Cluster.(tamperer)
+	if !ok {
+		return history.Event{}, cluster.ErrCannot
+	}
+	d.nodes = env.Nodes.Take(env.Rand, env.Cluster.Nodes(), 1)
+	if len(d.nodes) == 0 {
+		return history.Event{}, nil
+	}
+	d.how = d.inject(env.Rand)
+	e := history.Event{Target: nodeNames(d.nodes)}
+	err := t.Tamper(d.nodes[0], d.how)
+	if err == nil {
+		err = met(ctx, func() bool { return t.Tampered(d.nodes[0]) > 0 })
+	}
+	if err == nil {
+		e.Proof = d.proof(t)
+	}
+	return e, err
+}
+
+func (d *diskTampered) proof(t tamperer) string {
+	return fmt.Sprintf("%s: %d calls", d.how, t.Tampered(d.nodes[0]))
+}
+
+// Stop implements Nemesis: a node that gave up is started again.
+func (d *diskTampered) Stop(ctx context.Context, env *Env) (history.Event, error) {
+	t, ok := env.Cluster.(tamperer)
+	if !ok {
+		return history.Event{}, cluster.ErrCannot
+	}
+	if len(d.nodes) == 0 {
+		return history.Event{}, nil
+	}
+	defer env.Nodes.Free(d.nodes)
+	n, proof := d.nodes[0], d.proof(t)
+	err := t.Untamper(n)
+	if err == nil && env.Cluster.Down(n) {
+		proof += ", which ended the node"
+		err = env.Cluster.Start(ctx, n)
+	}
+	return history.Event{Target: nodeNames(d.nodes), Proof: proof}, err
 }
 
 // filler has nodes with small disks.

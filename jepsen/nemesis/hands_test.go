@@ -542,7 +542,7 @@ func TestChaosIsAllThatTheClusterCanHave(t *testing.T) {
 
 // A fault that needs more nodes than there are is refused, and not tried.
 func TestChooseCountsNodes(t *testing.T) {
-	what := []string{"kill", "pause", "stop", "clients", "links", "store", "disk", "quorum", cluster.NeedsPauseKill}
+	what := []string{"kill", "pause", "stop", "clients", "links", "store", "disk", "trace", "clock", "quorum", cluster.NeedsPauseKill}
 	for _, k := range nemesis.Kinds() {
 		if k.Name == nemesis.Chaos {
 			continue
@@ -569,7 +569,7 @@ func TestNeeds(t *testing.T) {
 		{[]string{"kill", "move"}, []string{"kill"}},
 		{[]string{"hold", "duplicate", "store-slow"}, []string{"clients", "store"}},
 		{[]string{"disk-full"}, []string{"disk"}},
-		{[]string{"chaos"}, []string{"kill", "pause", "stop", cluster.NeedsPauseKill, "clients", "links", "store", "quorum"}},
+		{[]string{"chaos"}, []string{"kill", "pause", "stop", cluster.NeedsPauseKill, "clients", "links", "store", "clock", "quorum"}},
 	} {
 		if got := nemesis.Needs(c.names); !slices.Equal(got, c.want) {
 			t.Errorf("%v need %v, want %v", c.names, got, c.want)

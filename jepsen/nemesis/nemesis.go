@@ -47,7 +47,7 @@ func Kinds() []Kind {
 		{"restart", "end nodes in order (SIGTERM) and start them, one after the other", "stop", func() Nemesis { return &restart{name: "restart"} }},
 		{"move", "move random partitions to other brokers ten times a second", "", func() Nemesis { return &move{} }},
 	}
-	for _, family := range [][]Kind{processKinds(), clientKinds(), linkKinds(), storeKinds(), diskKinds(), quorumKinds()} {
+	for _, family := range [][]Kind{processKinds(), clientKinds(), linkKinds(), storeKinds(), diskKinds(), clockKinds(), quorumKinds()} {
 		list = append(list, family...)
 	}
 	return append(list, Kind{Name: Chaos, What: "all of the above that the cluster can have, at random"})
@@ -106,10 +106,10 @@ func Expected(names []string) []string {
 }
 
 // Needs are what a cluster must be given to have the faults, beside those that
-// need root if Chaos asks for them.
+// need root or tools of the system if Chaos asks for them.
 func Needs(names []string) []string {
 	var list []string
-	for _, name := range expand(names, func(k Kind) bool { return k.Needs != cluster.NeedsDisk }) {
+	for _, name := range expand(names, func(k Kind) bool { return k.Needs != cluster.NeedsDisk && k.Needs != cluster.NeedsTrace }) {
 		if k, err := Find(name); err == nil && k.Needs != "" && !slices.Contains(list, k.Needs) {
 			list = append(list, k.Needs)
 		}
@@ -174,6 +174,8 @@ func lacks(k Kind, c cluster.Cluster) string {
 		return fmt.Sprintf("the cluster has no command to %s its nodes and to undo that", k.Needs)
 	case k.Needs == cluster.NeedsDisk && c.Can(cluster.NeedsClients):
 		return "it needs root, and small disks that only its own name asks for"
+	case k.Needs == cluster.NeedsTrace && c.Can(cluster.NeedsClients):
+		return "it needs strace, which only its own name asks for"
 	}
 	return "only a cluster of the run's own can have it"
 }

@@ -136,7 +136,7 @@ func (w *counted) produce(ctx context.Context, env *Env, pace *pacer, rng *rand.
 		if err != nil {
 			return
 		}
-		p.producer = cl
+		p.others = append(p.others, cl)
 		var failed atomic.Bool
 		for pace.wait(ctx) && !failed.Load() {
 			for range burst {

@@ -37,6 +37,11 @@ type Options struct {
 	Exclusive bool
 	// Replicas of topics; 0: what the cluster has by default.
 	Replicas int16
+	// Driver is a shell command that runs one client, see driver. Empty: franz-go in
+	// this process.
+	Driver string
+	// DriverLog is a file for what drivers print on their standard error.
+	DriverLog string
 }
 
 // Env is what a workload runs in. It may be used by many at once.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/jepsen/check"
@@ -38,20 +37,13 @@ const (
 
 // groupKind is how the members of a group share partitions.
 type groupKind struct {
-	name string
-	opts func(member int) []kgo.Opt
+	name     string
+	assignor string
+	static   bool
 }
 
 func groupKinds() []groupKind {
-	return []groupKind{
-		{"static", func(m int) []kgo.Opt {
-			return []kgo.Opt{kgo.Balancers(kgo.RangeBalancer()), kgo.InstanceID(fmt.Sprint("static-", m))}
-		}},
-		{"cooperative", func(int) []kgo.Opt { return []kgo.Opt{kgo.Balancers(kgo.CooperativeStickyBalancer())} }},
-		{"consumer", func(int) []kgo.Opt {
-			return []kgo.Opt{kgo.Balancers(kgo.StickyBalancer()), kgo.ServerSideBalancer()}
-		}},
-	}
+	return []groupKind{{"static", assignRange, true}, {"cooperative", assignCooperative, false}, {"consumer", assignServer, false}}
 }
 
 func (k groupKind) group(env *Env) string { return "jepsen-" + env.Header.Run + "-" + k.name }
@@ -127,10 +119,13 @@ func (w *groups) member(ctx context.Context, env *Env, kind groupKind, number in
 		cancel()
 		how := rng.IntN(3)
 		if alive && how == 0 && ctx.Err() == nil { // it stalls, and goes on
-			resume := p.wire.stall()
+			resume, works := p.client.stall()
 			more, cancel := context.WithTimeout(ctx, time.Duration(rng.Int64N(int64(stallMost))))
-			for more.Err() == nil && alive {
+			for works && more.Err() == nil && alive {
 				alive = w.consume(p)
+			}
+			if !works {
+				<-more.Done()
 			}
 			cancel()
 			resume()
@@ -151,16 +146,20 @@ func (w *groups) member(ctx context.Context, env *Env, kind groupKind, number in
 }
 
 func (w *groups) join(env *Env, p *process, kind groupKind, number int) error {
-	return p.subscribe(kind.group(env), env.Topics(), env.allKeys(), kind.opts(number)...)
+	m := member{group: kind.group(env), topics: env.Topics(), assignor: kind.assignor}
+	if kind.static {
+		m.instance = fmt.Sprint("static-", number)
+	}
+	return p.subscribe(m, env.allKeys())
 }
 
 // consume polls and commits once. False: the process is retired.
 func (w *groups) consume(p *process) bool {
 	op := p.poll(memberPoll, pollMost)
-	if p.consumer == nil {
+	if !p.consuming {
 		return false
 	}
-	defer p.consumer.AllowRebalance()
+	defer p.client.proceed()
 	if len(op.Polls) == 0 {
 		return true
 	}
@@ -171,37 +170,27 @@ func (w *groups) consume(p *process) bool {
 func (p *process) commitPolled(polled *history.Op) history.Outcome {
 	op := p.env.begin(p.id, history.Commit)
 	op.Group = p.group
-	op.Member, op.Gen = p.consumer.GroupMetadata()
-	upTo := make(map[string]map[int32]kgo.EpochOffset)
+	op.Member, op.Gen = p.client.identity()
+	upTo := make(map[history.Partition]int64)
 	next := make(map[history.Key]int64)
 	for _, v := range polled.Polls {
 		next[v.Key] = max(next[v.Key], v.Offset+1)
 	}
 	for k, offset := range next {
-		part := p.env.partition(k)
-		if upTo[part.Topic] == nil {
-			upTo[part.Topic] = make(map[int32]kgo.EpochOffset)
-		}
-		upTo[part.Topic][part.Partition] = kgo.EpochOffset{Epoch: -1, Offset: offset}
+		upTo[p.env.partition(k)] = offset
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), commitWait)
-	defer cancel()
-	errs := []error{errUnanswered}
-	acked := 0
-	p.consumer.CommitOffsetsSync(ctx, upTo, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
-		if err != nil {
-			errs = []error{err}
-			return
-		}
-		errs, acked = p.commitAnswer(op, resp, next)
-	})
+	answers, err := p.client.commit(upTo, commitWait)
+	errs, acked := []error{err}, 0
+	if err == nil {
+		errs, acked = p.commitAnswer(op, answers, next)
+	}
 	if len(op.Offsets) == 0 {
 		for k, offset := range next {
 			op.Offsets = append(op.Offsets, history.Offset{Key: k, Offset: offset})
 		}
 	}
 	slices.SortFunc(op.Offsets, func(a, b history.Offset) int { return int(a.Key - b.Key) })
-	t, err := verdict(errs, acked, false)
+	t, err := verdict(errs, acked, p.client.repeats())
 	op.Rebalance = p.takeRebalance()
 	p.env.end(op, t, err)
 	if t == history.Info && errors.Is(err, kerr.RebalanceInProgress) {
@@ -211,23 +200,21 @@ func (p *process) commitPolled(polled *history.Op) history.Outcome {
 }
 
 // commitAnswer notes what a broker said about each offset.
-func (p *process) commitAnswer(op *history.Op, resp *kmsg.OffsetCommitResponse, next map[history.Key]int64) (errs []error, acked int) {
-	for _, t := range resp.Topics {
-		for _, rp := range t.Partitions {
-			k, ok := p.env.key(t.Topic, rp.Partition)
-			if !ok {
-				errs = append(errs, fmt.Errorf("an answer for %s-%d", t.Topic, rp.Partition))
-				continue
-			}
-			o := history.Offset{Key: k, Offset: next[k]}
-			if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-				o.Err = err.Error()
-				errs = append(errs, err)
-			} else {
-				acked++
-			}
-			op.Offsets = append(op.Offsets, o)
+func (p *process) commitAnswer(op *history.Op, answers map[history.Partition]error, next map[history.Key]int64) (errs []error, acked int) {
+	for part, err := range answers {
+		k, ok := p.env.key(part.Topic, part.Partition)
+		if !ok {
+			errs = append(errs, fmt.Errorf("an answer for %v", part))
+			continue
 		}
+		o := history.Offset{Key: k, Offset: next[k]}
+		if err != nil {
+			o.Err = err.Error()
+			errs = append(errs, err)
+		} else {
+			acked++
+		}
+		op.Offsets = append(op.Offsets, o)
 	}
 	return errs, acked
 }
@@ -236,7 +223,7 @@ func (p *process) commitAnswer(op *history.Op, resp *kmsg.OffsetCommitResponse, 
 func (w *groups) leave(env *Env, p *process) {
 	op := env.begin(p.id, history.Leave)
 	op.Group = p.group
-	op.Member, op.Gen = p.consumer.GroupMetadata()
+	op.Member, op.Gen = p.client.identity()
 	p.closeConsumer()
 	op.Rebalance = p.takeRebalance()
 	env.end(op, history.OK, nil)

@@ -32,6 +32,9 @@ func outcome(err error, repeated bool) history.Outcome {
 	if err == nil {
 		return history.OK
 	}
+	if errors.Is(err, errUnsent) {
+		return history.Fail
+	}
 	if repeated {
 		return history.Info
 	}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -25,19 +24,19 @@ type process struct {
 	id      int32
 	rng     *rand.Rand
 	seeds   []string
-	wire    *wire
 	counter int32
 	born    time.Time
 
-	producer *kgo.Client
-	consumer *kgo.Client
-	admin    *kgo.Client  // see once
-	writes   atomic.Int32 // produce requests of the producer
-	known    map[string]bool
+	client client
+	wire   *wire         // of clients in this process
+	others []*kgo.Client // beside client, with the same wire
+	admin  *kgo.Client   // see once
+	known  map[string]bool
 
-	keys  []history.Key // assigned or subscribed
-	group string        // of the consumer, if it subscribed
-	pos   map[history.Key]int64
+	consuming bool          // there is a consumer
+	keys      []history.Key // assigned or subscribed
+	group     string        // of the consumer, if it subscribed
+	pos       map[history.Key]int64
 
 	mu struct {
 		sync.Mutex
@@ -46,74 +45,38 @@ type process struct {
 	}
 }
 
-// newProcess has no clients yet.
+// newProcess has no connections yet.
 func (e *Env) newProcess(rng *rand.Rand, seeds []string) *process {
-	return &process{
+	p := &process{
 		env: e, id: e.processes.Add(1), rng: rng, seeds: seeds, wire: newWire(), born: time.Now(),
 		known: make(map[string]bool), pos: make(map[history.Key]int64),
 	}
+	if e.Driver == "" {
+		p.client = &franz{wire: p.wire, seeds: seeds, rng: rng, idempotent: e.Idempotent, opTimeout: e.OpTimeout, closing: &e.closing}
+	} else {
+		p.client = e.newDriver(seeds, codecs[rng.IntN(len(codecs))])
+	}
+	return p
 }
 
 // crash drops the process's clients as if the program had died.
 func (p *process) crash() {
 	p.wire.crash()
-	for _, cl := range []*kgo.Client{p.producer, p.consumer, p.admin} {
-		if cl != nil {
-			p.env.closing.Go(cl.CloseAllowingRebalance)
-		}
+	p.client.crash()
+	for _, cl := range p.others {
+		p.env.closing.Go(cl.CloseAllowingRebalance)
 	}
-	p.producer, p.consumer, p.admin = nil, nil, nil
+	p.consuming, p.others, p.admin = false, nil, nil
 }
-
-// OnBrokerWrite implements kgo.HookBrokerWrite for the producer.
-func (p *process) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, _ error) {
-	if key == 0 {
-		p.writes.Add(1)
-	}
-}
-
-// sendRetries bounds how often the client repeats a batch by itself.
-const sendRetries = 8
-
-func (p *process) openProducer() error {
-	if p.producer != nil {
-		return nil
-	}
-	codecs := []kgo.CompressionCodec{kgo.NoCompression(), kgo.SnappyCompression(), kgo.Lz4Compression(), kgo.ZstdCompression()}
-	opts := []kgo.Opt{
-		kgo.Dialer(p.wire.dial), kgo.WithHooks(p),
-		kgo.ManualFlushing(), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(codecs[p.rng.IntN(len(codecs))]),
-		kgo.RecordRetries(sendRetries), kgo.RecordDeliveryTimeout(p.env.OpTimeout), kgo.ProduceRequestTimeout(5 * time.Second),
-		kgo.UnknownTopicRetries(sendRetries),
-	}
-	if p.env.Idempotent {
-		// The process that gives a record up is retired, so that nobody sends after it.
-		opts = append(opts, kgo.AllowIdempotentProduceCancellation())
-	} else {
-		opts = append(opts, kgo.DisableIdempotentWrite())
-	}
-	var err error
-	p.producer, err = cluster.Client(p.seeds, opts...)
-	return err
-}
-
-// errUnanswered: the client said nothing about a record in time.
-var errUnanswered = errors.New("no answer in time")
 
 // send appends records to keys, one batch for each key, and returns the outcome.
 func (p *process) send(keys []history.Key) history.Outcome {
 	op := p.env.begin(p.id, history.Send)
-	if err := p.openProducer(); err != nil {
-		p.env.end(op, history.Fail, err)
-		return history.Fail
+	if err := p.client.open(); err != nil {
+		p.env.end(op, begun(err), err)
+		return begun(err)
 	}
-	p.writes.Store(0)
-	type answer struct {
-		i      int
-		offset int64
-		err    error
-	}
-	answers := make(chan answer, len(keys)) // late ones are nobody's
+	records := make([]*kgo.Record, len(keys))
 	var distinct int32
 	for i, k := range keys {
 		v := p.env.ledger.next(k)
@@ -125,30 +88,21 @@ func (p *process) send(keys []history.Key) history.Outcome {
 		part := p.env.partition(k)
 		p.known[part.Topic] = true
 		o := origin{run: p.env.Run, value: v, key: k, process: p.id, counter: p.counter, at: time.Now()}
-		p.producer.Produce(context.Background(), record(o, part.Topic, part.Partition, p.filler()), func(r *kgo.Record, err error) {
-			answers <- answer{i, r.Offset, err}
-		})
+		records[i] = record(o, part.Topic, part.Partition, p.filler())
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), p.env.OpTimeout+2*time.Second)
-	defer cancel()
-	_ = p.producer.Flush(ctx) // what it did is in the answers
+	answers, attempts := p.client.send(records)
+	op.Attempts = attempts
 	var errs []error
 	acked := 0
-	for range keys {
-		a := answer{err: errUnanswered}
-		select {
-		case a = <-answers:
-		case <-ctx.Done():
-		}
+	for i, a := range answers {
 		if a.err == nil {
-			op.Sends[a.i].Offset = a.offset
+			op.Sends[i].Offset = a.offset
 			acked++
 			continue
 		}
 		errs = append(errs, a.err)
 	}
-	op.Attempts = p.writes.Load()
-	t, err := verdict(errs, acked, op.Attempts > distinct)
+	t, err := verdict(errs, acked, p.client.repeats() || attempts > distinct)
 	p.env.end(op, t, err)
 	if retires(t, err) {
 		return history.Info
@@ -200,98 +154,71 @@ func (p *process) assign(keys []history.Key, seek bool) error {
 	p.closeConsumer()
 	op.Rebalance = p.takeRebalance()
 	pos := make(map[history.Key]int64)
-	parts := make(map[string]map[int32]kgo.Offset)
+	from := make(map[history.Partition]int64)
 	for _, k := range keys {
-		at := kgo.NewOffset().AtStart()
+		at := int64(startOfLog)
 		if next, ok := p.pos[k]; ok && !seek && slices.Contains(p.keys, k) {
-			at, pos[k] = kgo.NewOffset().At(next), next
+			at, pos[k] = next, next
 		}
-		part := p.env.partition(k)
-		if parts[part.Topic] == nil {
-			parts[part.Topic] = make(map[int32]kgo.Offset)
-		}
-		parts[part.Topic][part.Partition] = at
+		from[p.env.partition(k)] = at
 	}
-	var err error
-	p.consumer, err = cluster.Client(p.seeds, kgo.Dialer(p.wire.dial), kgo.ConsumePartitions(parts), kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-		kgo.FetchMaxWait(500*time.Millisecond))
-	p.keys, p.pos, p.group = keys, pos, ""
-	t := history.OK
-	if err != nil {
-		t = history.Fail
-	}
-	p.env.end(op, t, err)
+	err := p.client.assign(from)
+	p.consuming, p.keys, p.pos, p.group = err == nil, keys, pos, ""
+	p.env.end(op, begun(err), err)
 	return err
 }
 
-// leaveWait is how long a member waits for its leaving.
-const leaveWait = 3 * time.Second
+// begun is the outcome of making a client.
+func begun(err error) history.Outcome {
+	switch {
+	case err == nil:
+		return history.OK
+	case errors.Is(err, errDead):
+		return history.Info
+	}
+	return history.Fail
+}
 
 // closeConsumer ends the consumer. A member of a group has given its partitions
 // back when it returns.
 func (p *process) closeConsumer() {
-	if p.consumer == nil {
+	if !p.consuming {
 		return
 	}
-	closed := make(chan struct{})
-	cl := p.consumer
-	p.consumer = nil
-	p.env.closing.Go(func() {
-		cl.CloseAllowingRebalance()
-		close(closed)
-	})
-	if p.group != "" {
-		select {
-		case <-closed:
-		case <-time.After(leaveWait):
-		}
-	}
+	p.consuming = false
+	p.client.leave()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.session++
 }
 
 // subscribe replaces the consumer by a member of a group.
-func (p *process) subscribe(group string, topics []string, keys []history.Key, opts ...kgo.Opt) error {
+func (p *process) subscribe(m member, keys []history.Key) error {
 	op := p.env.begin(p.id, history.Subscribe)
-	op.Keys, op.Group = keys, group
+	op.Keys, op.Group = keys, m.group
 	p.closeConsumer()
 	op.Rebalance = p.takeRebalance()
-	opts = append([]kgo.Opt{
-		kgo.Dialer(p.wire.dial), kgo.ConsumerGroup(group), kgo.ConsumeTopics(topics...), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
-		kgo.ConsumeStartOffset(kgo.NewOffset().AtStart()), kgo.ConsumeResetOffset(kgo.NoResetOffset()), kgo.FetchMaxWait(500 * time.Millisecond),
-		kgo.SessionTimeout(6 * time.Second), kgo.HeartbeatInterval(time.Second), kgo.RebalanceTimeout(15 * time.Second),
-		kgo.OnPartitionsAssigned(p.rebalanced("assigned")), kgo.OnPartitionsRevoked(p.rebalanced("revoked")), kgo.OnPartitionsLost(p.rebalanced("lost")),
-	}, opts...)
-	var err error
-	p.consumer, err = cluster.Client(p.seeds, opts...)
-	p.keys, p.group = keys, group
+	err := p.client.subscribe(m, p.rebalanced())
+	p.consuming, p.keys, p.group = err == nil, keys, m.group
 	for k := range p.pos {
 		if !slices.Contains(keys, k) {
 			delete(p.pos, k) // an assignment after this one does not remember it
 		}
 	}
-	t := history.OK
-	if err != nil {
-		t = history.Fail
-	}
-	p.env.end(op, t, err)
+	p.env.end(op, begun(err), err)
 	return err
 }
 
-// rebalanced notes a callback. They come from the client's own goroutine.
-func (p *process) rebalanced(kind string) func(context.Context, *kgo.Client, map[string][]int32) {
+// rebalanced notes what a consumer is told. It may come from a goroutine of its own.
+func (p *process) rebalanced() rebalanced {
 	p.mu.Lock()
 	session := p.mu.session
 	p.mu.Unlock()
-	return func(_ context.Context, cl *kgo.Client, parts map[string][]int32) {
-		member, gen := cl.GroupMetadata()
+	return func(kind string, parts []history.Partition, member string, gen int32) {
 		var keys []history.Key
-		for topic, list := range parts {
-			for _, n := range list {
-				if k, ok := p.env.key(topic, n); ok {
-					keys = append(keys, k)
-				}
+		for _, part := range parts {
+			if k, ok := p.env.key(part.Topic, part.Partition); ok {
+				keys = append(keys, k)
 			}
 		}
 		slices.Sort(keys)
@@ -331,26 +258,24 @@ var errPoll = errors.New("poll")
 // that cannot go on is closed.
 func (p *process) poll(wait time.Duration, most int) *history.Op {
 	op := p.env.begin(p.id, history.Poll)
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	fetches := p.consumer.PollRecords(ctx, most)
-	cancel()
+	got := p.client.poll(wait, most)
 	op.Group = p.group
 	if p.group != "" {
-		op.Member, op.Gen = p.consumer.GroupMetadata()
+		op.Member, op.Gen = p.client.identity()
 	}
-	notes, fatal := pollErrors(fetches)
-	fetches.EachRecord(func(r *kgo.Record) {
+	notes := got.notes
+	for _, r := range got.records {
 		k, ok := p.env.key(r.Topic, r.Partition)
 		if !ok {
 			notes = append(notes, fmt.Sprintf("%s-%d is no key", r.Topic, r.Partition))
-			return
+			continue
 		}
 		o, damage := parse(p.env.Run, k, r)
 		op.Polls = append(op.Polls, history.Polled{Key: k, Value: o.value, Offset: r.Offset, Damage: damage})
-	})
+	}
 	op.Rebalance = p.takeRebalance()
 	t := history.OK
-	if fatal && len(op.Polls) == 0 {
+	if got.fatal && len(op.Polls) == 0 {
 		t = history.Fail
 	}
 	var err error
@@ -363,35 +288,16 @@ func (p *process) poll(wait time.Duration, most int) *history.Op {
 			p.pos[v.Key] = v.Offset + 1
 		}
 	}
-	if fatal {
+	if got.fatal {
 		p.closeConsumer()
 	}
 	return op
 }
 
-// pollErrors are the errors in fetches, without the end of the wait. Fatal: the
-// client stops reading a partition. After a loss of data that it sees itself it
-// goes on.
-func pollErrors(fetches kgo.Fetches) (notes []string, fatal bool) {
-	fetches.EachError(func(topic string, partition int32, err error) {
-		if errors.Is(err, context.DeadlineExceeded) && topic == "" {
-			return
-		}
-		var loss *kgo.ErrDataLoss
-		if !errors.As(err, &loss) {
-			fatal = true
-		}
-		notes = append(notes, fmt.Sprintf("%s-%d: %v", topic, partition, err))
-	})
-	return notes, fatal
-}
-
 // commit writes down how far the consumer's group has polled. The polls stay
 // what they are if it fails.
 func (p *process) commit() {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	_ = p.consumer.CommitUncommittedOffsets(ctx) // another reads them again
+	_, _ = p.client.commit(nil, 2*time.Second) // another reads them again
 }
 
 // once is a client that sends every request once, so that an effect is of one
@@ -402,7 +308,7 @@ func (p *process) once() (*kadm.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.admin = cl
+		p.admin, p.others = cl, append(p.others, cl)
 	}
 	return kadm.NewClient(p.admin), nil
 }

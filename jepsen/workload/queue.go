@@ -49,6 +49,9 @@ const (
 // Plan implements Workload.
 func (q *queue) Plan(o *Options, h *history.Header) {
 	o.Rate = cmp.Or(o.Rate, queueRate)
+	if o.Driver != "" { // each is a program of its own
+		o.Concurrency = cmp.Or(o.Concurrency, 2*h.Nodes)
+	}
 	o.Concurrency = cmp.Or(o.Concurrency, 5*h.Nodes)
 	o.Keys = cmp.Or(o.Keys, 8)
 	records := o.Rate * o.Time.Seconds() * perSend
@@ -118,15 +121,15 @@ func (q *queue) thread(ctx context.Context, env *Env, pace *pacer, rng *rand.Ran
 		case time.Since(p.born) > life:
 			env.crashed(p.id)
 			alive = false
-		case p.consumer == nil || rng.IntN(assignOnce) == 0:
+		case !p.consuming || rng.IntN(assignOnce) == 0:
 			alive = q.choose(env, p) == nil
 		case rng.IntN(2) == 0:
 			alive = p.send(q.take(p)) != history.Info
 		default:
 			p.poll(pollWait, pollMost)
-			if p.consumer != nil && p.group != "" {
+			if p.consuming && p.group != "" {
 				p.commit()
-				p.consumer.AllowRebalance()
+				p.client.proceed()
 			}
 		}
 		if !alive {
@@ -189,7 +192,7 @@ func (q *queue) choose(env *Env, p *process) error {
 			keys = append(keys, k)
 		}
 	}
-	return p.subscribe("jepsen-"+env.Header.Run, topics, keys)
+	return p.subscribe(member{group: "jepsen-" + env.Header.Run, topics: topics}, keys)
 }
 
 // Final implements Workload.
@@ -272,7 +275,7 @@ func (e *Env) readAll(ctx context.Context, keys []history.Key, seeds []string, h
 		return false, err
 	}
 	for len(left) > 0 && ctx.Err() == nil && time.Since(last) < quiet {
-		if p.consumer == nil { // it could not go on
+		if !p.consuming { // it could not go on
 			if err := p.assign(keys, false); err != nil {
 				return false, err
 			}

@@ -73,7 +73,7 @@ func (w *retention) thread(ctx context.Context, env *Env, pace *pacer, rng *rand
 		case time.Since(p.born) > life:
 			env.crashed(p.id)
 			alive = false
-		case p.consumer == nil || n == 0:
+		case !p.consuming || n == 0:
 			// What was out of range at the old place is not at the start.
 			alive = p.assign(w.some(env, rng), seek || rng.IntN(4) == 0) == nil
 			seek = false
@@ -85,7 +85,7 @@ func (w *retention) thread(ctx context.Context, env *Env, pace *pacer, rng *rand
 			alive = w.list(p, rng) != history.Info
 		default:
 			p.poll(pollWait, pollMost)
-			seek = p.consumer == nil
+			seek = !p.consuming
 		}
 		if !alive {
 			p.crash()

@@ -35,6 +35,8 @@ type Kind struct {
 	Faults []string
 	New    func() Workload // nil: it cannot be run yet
 	Why    string          // it cannot
+	// Drivers: its clients may be of other libraries.
+	Drivers bool
 }
 
 const needsTransactions = "needs transactions, which are not served yet"
@@ -42,13 +44,13 @@ const needsTransactions = "needs transactions, which are not served yet"
 // Kinds are all workloads.
 func Kinds() []Kind {
 	return []Kind{
-		{Name: "queue", What: "sends and polls on keys that come and go; consumers that assign, subscribe and crash", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &queue{} }},
+		{Name: "queue", What: "sends and polls on keys that come and go; consumers that assign, subscribe and crash", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &queue{} }, Drivers: true},
 		{Name: "register", What: "few clients append to one partition and read its end and all of it, for a check of linearizability", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &register{} }},
-		{Name: "groups", What: "members of classic, cooperative and KIP-848 groups join, leave, stall and crash; they commit what they processed", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &groups{} }},
+		{Name: "groups", What: "members of classic, cooperative and KIP-848 groups join, leave, stall and crash; they commit what they processed", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &groups{} }, Drivers: true},
 		{Name: "offsets", What: "commits and reads of groups' offsets, each a register", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &offsets{} }},
 		{Name: "metadata", What: "topics are created, altered, described and deleted through all nodes", Faults: []string{"kill", "pause"}, New: func() Workload { return &topics{} }},
 		{Name: "retention", What: "records are deleted by clients and expire while others read", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &retention{} }},
-		{Name: "moves", What: "the queue workload while partitions move ten times a second and nodes are paused", Faults: []string{"move", "pause"}, New: func() Workload { return &queue{} }},
+		{Name: "moves", What: "the queue workload while partitions move ten times a second and nodes are paused", Faults: []string{"move", "pause"}, New: func() Workload { return &queue{} }, Drivers: true},
 		{Name: "verify", What: "a high rate for long: every record is counted, none is remembered", Faults: []string{"kill", "pause", "move"}, New: func() Workload { return &counted{} }},
 		{Name: "queue-txn", What: "the queue workload in transactions, some aborted", Why: needsTransactions},
 		{Name: "eos-pipeline", What: "consume, produce and commit in one transaction", Why: needsTransactions},

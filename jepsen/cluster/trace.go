@@ -1,0 +1,97 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// tracer is strace on a node, which changes what some of its system calls give.
+type tracer struct {
+	cmd  *exec.Cmd
+	file string // of what was changed
+}
+
+// Tamper changes what a node's system calls on its quorum log give, as an
+// expression of strace's option -e inject says: errors, and delays. One that is on
+// ends.
+func (c *Processes) Tamper(id int32, inject string) error {
+	n, err := c.node(id)
+	if err != nil {
+		return err
+	}
+	if err := c.Untamper(id); err != nil {
+		return err
+	}
+	t := &tracer{file: filepath.Join(c.cfg.Dir, fmt.Sprintf("strace%d.txt", id))}
+	log := filepath.Join(n.dir, quorumLog)
+	if _, err := os.Stat(log); err != nil { // strace would wait for calls that nobody makes
+		return err
+	}
+	t.cmd = exec.CommandContext(context.Background(), "strace", "-f", "-q", "-p", fmt.Sprint(n.pid()), "-P", log,
+		"-e", "trace=pwrite64,fdatasync", "-e", "signal=none", "-e", "inject="+inject, "-o", t.file)
+	if err := os.Remove(t.file); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := c.life.start(t.cmd); err != nil {
+		return fmt.Errorf("start strace: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.tracers == nil {
+		c.tracers = make(map[int32]*tracer)
+	}
+	c.tracers[id] = t
+	return nil
+}
+
+// quorumLog is the file with the log of the metadata quorum in a node's directory.
+const quorumLog = "metadata/raft.db"
+
+// detachWait is how long strace may take to let its process go on.
+const detachWait = 10 * time.Second
+
+// Untamper ends it; the process goes on.
+func (c *Processes) Untamper(id int32) error {
+	c.mu.Lock()
+	t := c.tracers[id]
+	delete(c.tracers, id)
+	c.mu.Unlock()
+	if t == nil {
+		return nil
+	}
+	_ = t.cmd.Process.Signal(syscall.SIGTERM) // it may have ended with the node
+	kill := time.AfterFunc(detachWait, func() { _ = t.cmd.Process.Kill() })
+	defer kill.Stop()
+	_ = t.cmd.Wait() // it ends by our signal, or as the node does
+	return nil
+}
+
+// Tampered is how many calls gave something else, since Tamper.
+func (c *Processes) Tampered(id int32) int {
+	c.mu.Lock()
+	t := c.tracers[id]
+	c.mu.Unlock()
+	if t == nil {
+		return 0
+	}
+	b, err := os.ReadFile(t.file)
+	if err != nil {
+		return 0
+	}
+	return bytes.Count(b, []byte("(INJECTED)")) + bytes.Count(b, []byte("(DELAYED)"))
+}
+
+// canTrace says why strace cannot be had.
+func canTrace() error {
+	if _, err := exec.LookPath("strace"); err != nil {
+		return fmt.Errorf("disks that are slow or fail need strace: %w (%w)", ErrCannot, err)
+	}
+	return nil
+}

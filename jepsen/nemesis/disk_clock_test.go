@@ -1,0 +1,153 @@
+package nemesis_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"ponor/internal/wall"
+	"ponor/jepsen/cluster"
+	"ponor/jepsen/nemesis"
+)
+
+// ill is a cluster of the test whose nodes have clocks and disks of the test.
+type ill struct {
+	cluster.Cluster
+	clocks   map[int32]*cluster.Clock
+	files    map[int32]string
+	tampered map[int32]string
+	calls    atomic.Int64
+	down     map[int32]bool
+}
+
+func (c *ill) Nodes() []int32               { return []int32{1, 2, 3} }
+func (c *ill) Can(string) bool              { return true }
+func (c *ill) Clock(n int32) *cluster.Clock { return c.clocks[n] }
+func (c *ill) Down(n int32) bool            { return c.down[n] }
+
+func (c *ill) Tamper(n int32, inject string) error {
+	c.tampered[n] = inject
+	return nil
+}
+
+func (c *ill) Untamper(n int32) error {
+	delete(c.tampered, n)
+	return nil
+}
+
+func (c *ill) Tampered(int32) int { return int(c.calls.Add(1)) - 1 }
+
+func newIll(t *testing.T) (*ill, *nemesis.Env) {
+	t.Helper()
+	c := &ill{clocks: map[int32]*cluster.Clock{}, files: map[int32]string{}, tampered: map[int32]string{}, down: map[int32]bool{}}
+	for _, n := range c.Nodes() {
+		c.files[n] = filepath.Join(t.TempDir(), "clock")
+		c.clocks[n] = cluster.NewClock(c.files[n])
+		if err := c.clocks[n].Set(0, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, &nemesis.Env{Cluster: c, Rand: rand.New(rand.NewPCG(3, 1)), Now: func() int64 { return 0 }, Nodes: &nemesis.Claims{}}
+}
+
+func (c *ill) skew(t *testing.T, n int32) (s wall.Skew) {
+	t.Helper()
+	b, err := os.ReadFile(c.files[n])
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A clock is off until the fault is undone, and its node has said so.
+func TestClock(t *testing.T) {
+	c, env := newIll(t)
+	again(t, func() { // what nodes do
+		for _, file := range c.files {
+			var s wall.Skew
+			b, err := os.ReadFile(file)
+			if err != nil || json.Unmarshal(b, &s) != nil || s.By == 0 {
+				continue
+			}
+			seen, _ := json.Marshal(wall.Seen{Serial: s.Serial, Told: 5})
+			if os.WriteFile(file+".new", seen, 0o600) == nil {
+				_ = os.Rename(file+".new", file+wall.SeenSuffix)
+			}
+		}
+	})
+	k, err := nemesis.Find("clock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead, strobes := 0, 0
+	for range 20 {
+		f := k.New()
+		e, err := f.Start(t.Context(), env)
+		if err != nil || !strings.Contains(e.Proof, "5 times") || len(e.Target) != 1 {
+			t.Fatalf("started: %+v, %v", e, err)
+		}
+		off := 0
+		for _, n := range c.Nodes() {
+			s := c.skew(t, n)
+			if s.By == 0 {
+				continue
+			}
+			if off++; e.Target[0] != fmt.Sprint("node ", n) || s.By.Abs().Hours() > 1 {
+				t.Errorf("node %d is off by %v, target %v", n, s.By, e.Target)
+			}
+			if s.By > 0 {
+				ahead++
+			}
+			if s.Strobe > 0 {
+				strobes++
+			}
+		}
+		if off != 1 {
+			t.Errorf("%d clocks are off", off)
+		}
+		if e, err := f.Stop(t.Context(), env); err != nil || e.Proof == "" {
+			t.Errorf("stopped: %+v, %v", e, err)
+		}
+		for _, n := range c.Nodes() {
+			if s := c.skew(t, n); s.By != 0 {
+				t.Errorf("node %d is still off by %v", n, s.By)
+			}
+		}
+	}
+	if ahead == 0 || ahead == 20 || strobes == 0 || strobes == 20 {
+		t.Errorf("of 20 clocks %d were ahead, %d jumped to and fro", ahead, strobes)
+	}
+}
+
+// A disk is slow or fails on one node, which no other fault has meanwhile.
+func TestDisk(t *testing.T) {
+	for name, want := range map[string]string{"disk-slow": "delay", "disk-errors": "EIO"} {
+		c, env := newIll(t)
+		k, err := nemesis.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := k.New()
+		e, err := f.Start(t.Context(), env)
+		if err != nil || !strings.Contains(e.Proof, want) || len(e.Target) != 1 || len(c.tampered) != 1 {
+			t.Errorf("%s started: %+v, %v, %v", name, e, err, c.tampered)
+		}
+		if free := env.Nodes.Take(env.Rand, c.Nodes(), 3); len(free) != 2 {
+			t.Errorf("%s: others can have %v", name, free)
+		}
+		if _, err := f.Stop(t.Context(), env); err != nil || len(c.tampered) != 0 {
+			t.Errorf("%s stopped: %v, %v", name, err, c.tampered)
+		}
+		if free := env.Nodes.Take(env.Rand, c.Nodes(), 3); len(free) != 1 {
+			t.Errorf("%s: it was not given back, others can have %v", name, free)
+		}
+	}
+}
