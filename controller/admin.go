@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"ponor/controller/controllerpb"
 	"ponor/metadata"
@@ -26,7 +27,14 @@ type plan struct {
 	commands []*metadatapb.Command
 	item     []int // of each command
 	items    []*controllerpb.ItemResult
-	moves    []func(*moves) // what to ask of owners once the commands are applied
+	placed   []partitionKey // that are asked to be where the commands say
+	elect    []election     // to ask of owners
+}
+
+// election is a partition and its preferred leader, which it should move to.
+type election struct {
+	key partitionKey
+	to  metadata.BrokerID
 }
 
 func newPlan(items int) *plan {
@@ -45,15 +53,10 @@ func (p *plan) add(i int, c *metadatapb.Command) {
 	p.commands, p.item = append(p.commands, c), append(p.item, i)
 }
 
-func (p *plan) ask(m *moves) {
-	for _, f := range p.moves {
-		f(m)
-	}
-}
-
 // admin executes one operation on many items. It holds the gate from reading
 // the image to having applied the commands, so that concurrent operations see
-// each other; with validate_only nothing is committed.
+// each other; with validate_only nothing is committed. What is planned is done
+// even if ctx ends meanwhile.
 func (l *leadership) admin(ctx context.Context, r *controllerpb.AdminRequest) (*controllerpb.AdminResponse, error) {
 	leave, err := l.enter(ctx)
 	if err != nil {
@@ -63,14 +66,14 @@ func (l *leadership) admin(ctx context.Context, r *controllerpb.AdminRequest) (*
 	img := l.images.image()
 	p := planAdmin(img, r)
 	resp := &controllerpb.AdminResponse{Index: uint64(img.Index()), Items: p.items}
-	if r.ValidateOnly || len(p.commands)+len(p.moves) == 0 {
+	if r.ValidateOnly || len(p.commands) == 0 {
 		return resp, nil
 	}
-	defer p.ask(l.moves)
-	if len(p.commands) == 0 {
-		return resp, nil
+	l.balance.place(p.placed, time.Now())
+	for _, e := range p.elect { // owners ask as soon as the command reaches them
+		l.moves.elect(e.key, e.to)
 	}
-	index, results, err := l.propose(ctx, p.commands)
+	index, results, err := l.propose(p.commands)
 	if err != nil {
 		return nil, err
 	}
@@ -369,12 +372,12 @@ func planReassign(img *metadata.Image, changes []*controllerpb.PartitionChange) 
 		}
 		before := without(part.Replicas, part.Adding)
 		adding, removing := without(want, before), without(before, want)
+		p.placed = append(p.placed, k)
 		if slices.Contains(want, part.Owner.Broker) {
 			p.add(i, assignCommand(k, want, nil, nil)) // nothing to wait for
 			continue
 		}
 		p.add(i, assignCommand(k, append(slices.Clone(want), removing...), adding, removing))
-		p.moves = append(p.moves, func(m *moves) { m.reassign(k) })
 	}
 	return p
 }
@@ -393,9 +396,10 @@ func planElect(img *metadata.Image, changes []*controllerpb.PartitionChange) *pl
 				p.refuse(i, refuse(CodePreferredUnavailable, "broker %d, the preferred leader of %s, is offline", part.Replicas[0], &part))
 				continue
 			}
-			// A command without effect: brokers ask for moves when the image changes.
+			// A command without effect, at which brokers ask for moves (wished).
 			p.add(i, &metadatapb.Command{Body: &metadatapb.Command_Noop{Noop: &metadatapb.Noop{}}})
-			p.moves = append(p.moves, func(m *moves) { m.elect(partitionKey{part.Topic, part.Number}, part.Replicas[0]) })
+			e := election{partitionKey{part.Topic, part.Number}, part.Replicas[0]}
+			p.placed, p.elect = append(p.placed, e.key), append(p.elect, e)
 		}
 	}
 	return p

@@ -52,14 +52,18 @@ type balance struct {
 		busy  map[metadata.BrokerID]bool
 		over  map[metadata.BrokerID]time.Time // above the threshold since
 		moved map[partitionKey]time.Time      // for their load
-		last  []balanceMove                   // the last round for load,
-		round time.Time                       // and when that was
+		// placed is when an operator said last where a partition belongs. held: a
+		// broker has few because of that, and gets its share afterwards.
+		placed map[partitionKey]time.Time
+		held   bool
+		last   []balanceMove // the last round for load,
+		round  time.Time     // and when that was
 	}
 }
 
 func newBalance() *balance {
 	b := &balance{}
-	b.mu.over, b.mu.moved = map[metadata.BrokerID]time.Time{}, map[partitionKey]time.Time{}
+	b.mu.over, b.mu.moved, b.mu.placed = map[metadata.BrokerID]time.Time{}, map[partitionKey]time.Time{}, map[partitionKey]time.Time{}
 	return b
 }
 
@@ -130,18 +134,40 @@ func (b *balance) countPlan(img *metadata.Image, now time.Time) []balanceMove {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	sure := b.sureLocked(now)
-	return planCount(img, func(id metadata.BrokerID, first int) bool {
+	moves, kept := planCount(img, func(id metadata.BrokerID, first int) bool {
 		return b.mu.busy[id] || !sure && first > 0
 	}, b.staysLocked(now))
+	b.mu.held = kept && len(b.mu.placed) > 0
+	return moves
 }
 
-// staysLocked says whether a partition was moved for its load so lately that it
-// must stay.
+// staysLocked says whether a partition was moved for its load, or placed by an
+// operator, so lately that it must stay.
 func (b *balance) staysLocked(now time.Time) func(partitionKey) bool {
 	return func(k partitionKey) bool {
-		at, ok := b.mu.moved[k]
-		return ok && now.Sub(at) < balanceMemory
+		return lately(b.mu.moved, k, now, balanceMemory) || lately(b.mu.placed, k, now, balancePlaced)
 	}
+}
+
+func lately(at map[partitionKey]time.Time, k partitionKey, now time.Time, memory time.Duration) bool {
+	t, ok := at[k]
+	return ok && now.Sub(t) < memory
+}
+
+// place notes that an operator says where partitions belong.
+func (b *balance) place(keys []partitionKey, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, k := range keys {
+		b.mu.placed[k] = now
+	}
+}
+
+// isPlaced says whether an operator placed a partition lately.
+func (b *balance) isPlaced(k partitionKey, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return lately(b.mu.placed, k, now, balancePlaced)
 }
 
 // lookLocked takes note of who has too much.
@@ -149,6 +175,14 @@ func (b *balance) lookLocked(img *metadata.Image, loads map[metadata.BrokerID]*p
 	for k, at := range b.mu.moved {
 		if now.Sub(at) >= balanceMemory {
 			delete(b.mu.moved, k)
+		}
+	}
+	for k, at := range b.mu.placed {
+		if now.Sub(at) >= balancePlaced {
+			delete(b.mu.placed, k)
+			if b.mu.held {
+				b.mu.counted, b.mu.held = false, false
+			}
 		}
 	}
 	s := weigh(img, loads)
@@ -245,13 +279,13 @@ func (l *leadership) balanceRound(count bool, moves []balanceMove) {
 		return
 	}
 	defer leave()
-	img := l.images.image()
+	img, now := l.images.image(), time.Now()
 	moves = slices.DeleteFunc(moves, func(m balanceMove) bool {
 		_, ok := settled(img, m.key, m.from) // since it was planned
-		return !ok
+		return !ok || l.balance.isPlaced(m.key, now)
 	})
 	if count {
-		for _, m := range l.balance.countPlan(img, time.Now()) {
+		for _, m := range l.balance.countPlan(img, now) {
 			if !slices.ContainsFunc(moves, func(o balanceMove) bool { return o.key == m.key }) {
 				moves = append(moves, m)
 			}
@@ -266,11 +300,10 @@ func (l *leadership) balanceRound(count bool, moves []balanceMove) {
 		}
 	}
 	p := planReassign(img, changes)
-	if _, _, err := l.propose(l.ctx, p.commands); err != nil {
+	if _, _, err := l.propose(p.commands); err != nil {
 		l.log.Warn("cannot balance, will try again when brokers come or go", "err", err)
 		return
 	}
-	p.ask(l.moves)
 	img = l.images.image()
 	for _, m := range moves { // also where the owner stays in the list
 		if q, ok := img.Partition(m.key.topic, m.key.number); !ok || q.Replicas[0] != m.to {

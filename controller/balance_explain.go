@@ -150,14 +150,28 @@ func (l *leadership) explain(img *metadata.Image, loads map[metadata.BrokerID]*p
 	case now.Before(l.cautious):
 		return verdict{words: fmt.Sprintf("waits %v for brokers that are on their way, as after a restart of the whole cluster", l.cautious.Sub(now).Round(time.Second))}
 	}
-	if due, left := l.balance.countDue(now); due {
-		if moves := l.balance.countPlan(img, now); len(moves) > 0 {
+	v := l.balance.explain(img, loads, now)
+	l.balance.mu.Lock()
+	defer l.balance.mu.Unlock()
+	if n := len(l.balance.mu.placed); n > 0 {
+		v.words += fmt.Sprintf("; %d partition(s) that an operator placed stay where they are for %v", n, balancePlaced)
+		if l.balance.mu.held {
+			v.words += ", and a broker that has few because of that gets its share then"
+		}
+	}
+	return v
+}
+
+// explain is what it would do of itself.
+func (b *balance) explain(img *metadata.Image, loads map[metadata.BrokerID]*partition.Loads, now time.Time) verdict {
+	if due, left := b.countDue(now); due {
+		if moves := b.countPlan(img, now); len(moves) > 0 {
 			return verdict{moves: moves, words: fmt.Sprintf("brokers came or went; %d leaders move in %v", len(moves), left.Round(100*time.Millisecond))}
 		}
 	}
-	l.balance.mu.Lock()
-	defer l.balance.mu.Unlock()
-	return l.balance.judgeLocked(img, loads, now)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.judgeLocked(img, loads, now)
 }
 
 // countDue says whether a round by count is still to come, and how soon.

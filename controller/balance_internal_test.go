@@ -336,3 +336,93 @@ func TestIdleClusterIsNotCalledUnequal(t *testing.T) {
 		t.Errorf("uneven: %s", w.words)
 	}
 }
+
+// place is an operator's reassignment and election of a partition.
+func (v *virtualCluster) place(number int32, to metadata.BrokerID) {
+	v.t.Helper()
+	k := partitionKey{metadata.TopicID{1, 15: 1}, number}
+	p, _ := v.img.Partition(k.topic, number)
+	v.b.place([]partitionKey{k}, v.now)
+	if p.Owner.Broker != to {
+		v.move(balanceMove{key: k, to: to, replicas: beginWith(v.img, p.Replicas, to)})
+		v.moves--
+	}
+}
+
+// What an operator placed stays where it is, whatever comes and goes, and what
+// was left undone because of that is done when it need not stay any more.
+func TestBalanceLeavesAloneWhatAnOperatorPlaced(t *testing.T) {
+	topic := metadata.TopicID{1, 15: 1}
+	v := newVirtualCluster(t, 13, 3, 12)
+	l := &leadership{balance: v.b}
+	owned := func(id metadata.BrokerID) int {
+		b, _ := v.img.Broker(id)
+		return v.img.OwnedCount(b.Incarnation)
+	}
+	v.run(time.Minute)
+	// Six are placed, and there are others for a broker that joins.
+	for n := range int32(6) {
+		p, _ := v.img.Partition(topic, n)
+		v.place(n, (p.Owner.Broker+1)%3)
+	}
+	leaders := func() (out []metadata.BrokerID) {
+		for p := range v.img.Partitions(topic) {
+			out = append(out, p.Owner.Broker)
+		}
+		return out
+	}
+	before := leaders()
+	v.register(7, "z1")
+	v.run(time.Minute)
+	if owned(7) != 3 || !slices.Equal(leaders()[:6], before[:6]) {
+		t.Errorf("led by %v, after %v and a broker more", leaders(), before)
+	}
+	v.run(balancePlaced)
+	// Everything is placed, and a broker joins that gets nothing.
+	before = leaders()
+	for n, id := range before {
+		v.place(int32(n), id)
+	}
+	v.register(8, "z2")
+	v.run(balancePlaced - time.Minute)
+	if !slices.Equal(leaders(), before) {
+		t.Errorf("led by %v, was placed as %v", leaders(), before)
+	}
+	const says = "; 12 partition(s) that an operator placed stay where they are for 10m0s, and a broker that has few because of that gets its share then"
+	if w := l.explain(v.img, v.reports(), v.now).words; !strings.HasSuffix(w, says) {
+		t.Errorf("explained as %q", w)
+	}
+	v.run(2 * time.Minute)
+	if owned(8) != 2 {
+		t.Errorf("led by %v, long after it was placed", leaders())
+	}
+	if w := l.explain(v.img, v.reports(), v.now).words; strings.Contains(w, "operator") {
+		t.Errorf("explained as %q", w)
+	}
+	// An uneven cluster that people made so is no cause, then or later.
+	for n, id := range leaders() {
+		if id == 8 {
+			v.place(int32(n), 7)
+		}
+	}
+	steady := v.moves
+	v.run(2 * balancePlaced)
+	if v.moves != steady {
+		t.Errorf("%d moves though nobody came or went", v.moves-steady)
+	}
+	// Nor is a load, as long as it must stay.
+	for n, id := range leaders() {
+		if id == 7 {
+			v.load[partitionKey{topic, int32(n)}] = 1e7
+			v.place(int32(n), 7)
+		}
+	}
+	v.run(balancePlaced - time.Minute)
+	if v.moves != steady {
+		t.Errorf("%d moves for the load of what was just placed", v.moves-steady)
+	}
+	v.run(5 * time.Minute)
+	if v.moves == steady {
+		t.Error("no move for a load that has lasted")
+	}
+}

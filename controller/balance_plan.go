@@ -32,6 +32,10 @@ const (
 	// balanceMemory is how long a partition that was moved for its load stays
 	// where it is.
 	balanceMemory = 30 * time.Minute
+	// balancePlaced is how long a partition stays where an operator put it. It is
+	// long enough for one who is still at work, and short enough for a cluster that
+	// is uneven because of it.
+	balancePlaced = 10 * time.Minute
 	// balanceRoundMoves bounds one round; the next one waits for all of them.
 	balanceRoundMoves = 16
 	// balanceGain is by how much of the mean a round must lower a broker.
@@ -65,9 +69,10 @@ func openBrokers(img *metadata.Image) map[metadata.BrokerID]metadata.Broker {
 // planCount finds partitions that should go home, to the first of their
 // replicas, and replica lists that should begin with a broker which is the first
 // of few: one with less than half of an even share gets an even share, unless
-// it is busy with them or the partition must stay where it is. Lists that are
-// even enough are left as people made them.
-func planCount(img *metadata.Image, busy func(id metadata.BrokerID, first int) bool, stays func(partitionKey) bool) []balanceMove {
+// it is busy with them or the partition must stay where it is; kept says that one
+// has less because of those. Lists that are even enough are left as people made
+// them.
+func planCount(img *metadata.Image, busy func(id metadata.BrokerID, first int) bool, stays func(partitionKey) bool) (moves []balanceMove, kept bool) {
 	open, first := openBrokers(img), map[metadata.BrokerID]int{} // lists that a broker is the first of
 	var movable []metadata.Partition
 	for t := range img.Topics() {
@@ -82,7 +87,7 @@ func planCount(img *metadata.Image, busy func(id metadata.BrokerID, first int) b
 		}
 	}
 	if len(open) == 0 {
-		return nil
+		return nil, false
 	}
 	even := len(movable) / len(open)
 	var poor []metadata.BrokerID
@@ -91,13 +96,14 @@ func planCount(img *metadata.Image, busy func(id metadata.BrokerID, first int) b
 			poor = append(poor, id)
 		}
 	}
-	var moves []balanceMove
 	given := 0
 	for i, p := range movable {
 		from, k := p.Replicas[0], partitionKey{p.Topic, p.Number}
 		m := balanceMove{key: k, topic: p.TopicName, from: p.Owner.Broker, to: from, cause: causePreferred}
+		give := len(poor) > 0 && first[from] > even && given < maxMoves
+		kept = kept || give && stays(k)
 		switch {
-		case len(poor) > 0 && first[from] > even && given < maxMoves && !stays(k):
+		case give && !stays(k):
 			m.to, m.cause = poor[i%len(poor)], causePartitions
 			m.reason = fmt.Sprintf("broker %d is the preferred leader of %d partitions, an even share is %d", m.to, first[m.to], even)
 			m.replicas = beginWith(img, p.Replicas, m.to)
@@ -113,7 +119,7 @@ func planCount(img *metadata.Image, busy func(id metadata.BrokerID, first int) b
 		}
 		moves = append(moves, m)
 	}
-	return moves
+	return moves, kept && len(poor) > 0
 }
 
 // beginWith puts a broker in the place of the first of a list. Where it comes

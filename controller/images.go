@@ -21,12 +21,13 @@ import (
 // it.
 type images struct {
 	state atomic.Pointer[imageState]
-	// observe sees every entry that advanced the image, in order; installed is
+	// observe sees every entry that advances the image, in order; installed is
 	// called before a snapshot replaces it; advanced sees the new image after
-	// every change. All are called under mu and must be quick.
+	// every change, before those who wait for one, with the entry that made it and
+	// its results, nil if a snapshot did. All are called under mu and must be quick.
 	observe   func(*metadatapb.Entry, []metadata.Result)
 	installed func()
-	advanced  func(*metadata.Image)
+	advanced  func(*metadata.Image, *metadatapb.Entry, []metadata.Result)
 
 	mu struct {
 		sync.Mutex
@@ -54,7 +55,7 @@ func newImages(tailLimit int) *images {
 		tailLimit: tailLimit,
 		observe:   func(*metadatapb.Entry, []metadata.Result) {},
 		installed: func() {},
-		advanced:  func(*metadata.Image) {},
+		advanced:  func(*metadata.Image, *metadatapb.Entry, []metadata.Result) {},
 	}
 	s.state.Store(&imageState{img: metadata.Empty(), next: make(chan struct{})})
 	return s
@@ -100,7 +101,7 @@ func (s *images) apply(index metadata.Index, data []byte) ([]metadata.Result, er
 	s.mu.tailBytes += len(data)
 	s.trimLocked()
 	s.observe(e, results)
-	s.publishLocked(old, img)
+	s.publishLocked(old, img, e, results)
 	return results, nil
 }
 
@@ -117,13 +118,13 @@ func (s *images) install(img *metadata.Image) error {
 	}
 	s.installed()
 	s.mu.tail, s.mu.tailBytes, s.mu.low = nil, 0, img.Index()
-	s.publishLocked(old, img)
+	s.publishLocked(old, img, nil, nil)
 	return nil
 }
 
-func (s *images) publishLocked(old *imageState, img *metadata.Image) {
+func (s *images) publishLocked(old *imageState, img *metadata.Image, e *metadatapb.Entry, results []metadata.Result) {
 	s.state.Store(&imageState{img: img, next: make(chan struct{})})
-	s.advanced(img)
+	s.advanced(img, e, results)
 	close(old.next)
 }
 

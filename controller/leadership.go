@@ -317,7 +317,7 @@ func (l *leadership) submitFence(inc metadata.Incarnation, tried []metadata.Inca
 	if commands == nil {
 		return false
 	}
-	_, results, err := l.propose(l.ctx, commands)
+	_, results, err := l.propose(commands)
 	if err != nil {
 		l.log.Warn("cannot fence broker, will try again", "broker", inc.String(), "err", err)
 		return false
@@ -332,12 +332,14 @@ func (l *leadership) submitFence(inc metadata.Incarnation, tried []metadata.Inca
 }
 
 // propose commits commands in order in as many entries as their size asks for.
-func (l *leadership) propose(ctx context.Context, commands []*metadatapb.Command) (metadata.Index, []metadata.Result, error) {
+// It returns when they are applied or the term ends, not when a caller gives up:
+// the gate must not open on an image that is about to change.
+func (l *leadership) propose(commands []*metadatapb.Command) (metadata.Index, []metadata.Result, error) {
 	var index metadata.Index
 	results := make([]metadata.Result, 0, len(commands))
 	for len(commands) > 0 {
 		n := fitting(commands)
-		i, r, err := l.committer.propose(ctx, commands[:n]...)
+		i, r, err := l.committer.propose(l.ctx, commands[:n]...)
 		if err != nil {
 			if len(results) > 0 && errors.Is(err, errNotLeader) {
 				err = errors.New("leadership ended half way")

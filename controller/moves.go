@@ -25,7 +25,8 @@ type Move struct {
 }
 
 // moves is what the leader wants moved: leader elections that were asked for,
-// and reassignments, which it can also find in the image.
+// and reassignments, of which it learns as they are applied: whoever asked for
+// one may have given up by then.
 type moves struct {
 	mu struct {
 		sync.Mutex
@@ -59,6 +60,42 @@ func (m *moves) restart(img *metadata.Image) {
 	}
 }
 
+// observe takes note of the reassignments that an entry began. The image shows
+// them by now, and the owners do not know of them yet.
+func (m *moves) observe(e *metadatapb.Entry, results []metadata.Result) {
+	for i, c := range e.GetCommands() {
+		if a := c.GetAssignReplicas(); results[i].Err == nil && len(a.GetAdding())+len(a.GetRemoving()) > 0 {
+			m.reassign(partitionKey{metadata.TopicID(a.TopicId), a.Partition})
+		}
+	}
+}
+
+// wished says whether an entry may be the cause of a wish of the leader's for a
+// broker, which then asks for it at once.
+func wished(img *metadata.Image, e *metadatapb.Entry, id metadata.BrokerID) bool {
+	for _, c := range e.GetCommands() {
+		switch b := c.Body.(type) {
+		case *metadatapb.Command_AssignReplicas:
+			if len(b.AssignReplicas.TopicId) != len(metadata.TopicID{}) {
+				continue // it was refused
+			}
+			p, ok := img.Partition(metadata.TopicID(b.AssignReplicas.TopicId), b.AssignReplicas.Partition)
+			if ok && p.Owner.Broker == id {
+				return true
+			}
+		case *metadatapb.Command_BrokerState:
+			if b.BrokerState.Draining && b.BrokerState.Broker == int32(id) {
+				return true
+			}
+		case *metadatapb.Command_Noop:
+			if c.From == nil { // an election, see planElect
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func (m *moves) elect(k partitionKey, to metadata.BrokerID) {
 	m.mu.Lock()
 	m.mu.wanted[k] = to
@@ -71,8 +108,9 @@ func (m *moves) reassign(k partitionKey) {
 	m.mu.Unlock()
 }
 
-// of lists what a broker should move away now.
-func (m *moves) of(img *metadata.Image, b metadata.Broker) []*controllerpb.Move {
+// of lists what a broker should move away now. The image is read under the lock:
+// in one from before, an election that was just asked for may look moot.
+func (m *moves) of(image func() *metadata.Image, inc metadata.Incarnation) []*controllerpb.Move {
 	var out []*controllerpb.Move
 	add := func(p metadata.Partition, to metadata.Incarnation) {
 		out = append(out, &controllerpb.Move{
@@ -80,18 +118,20 @@ func (m *moves) of(img *metadata.Image, b metadata.Broker) []*controllerpb.Move 
 		})
 	}
 	m.mu.Lock()
+	img := image()
+	b, _ := img.Broker(inc.Broker)
 	for k, to := range m.mu.wanted {
 		p, ok := img.Partition(k.topic, k.number)
 		target, live := img.Broker(to)
-		if !ok || p.Owner.Broker == to || !live || target.Fenced {
+		if !ok || p.Owner.Broker == to || p.Replicas[0] != to || !live || target.Fenced { // done, or moot
 			delete(m.mu.wanted, k)
-		} else if p.Owner == b.Incarnation && len(out) < maxMoves {
+		} else if p.Owner == inc && len(out) < maxMoves {
 			add(p, target.Incarnation)
 		}
 	}
 	for k := range m.mu.reassigns {
 		p, ok := img.Partition(k.topic, k.number)
-		if !ok || p.Owner != b.Incarnation || len(out) >= maxMoves {
+		if !ok || p.Owner != inc || len(out) >= maxMoves {
 			continue
 		}
 		if to, ok := liveOf(img, wantedReplicas(p)); ok && !slices.Contains(wantedReplicas(p), b.ID) {
@@ -99,12 +139,12 @@ func (m *moves) of(img *metadata.Image, b metadata.Broker) []*controllerpb.Move 
 		}
 	}
 	m.mu.Unlock()
-	if b.Draining {
+	if b.Draining && b.Incarnation == inc {
 		place := newPlacement(img, func(o metadata.Broker) bool { return openToNew(o) && o.ID != b.ID })
 		if len(place.seats) == 0 { // better a cordoned one than nobody
 			place = newPlacement(img, func(o metadata.Broker) bool { return !o.Draining && o.ID != b.ID })
 		}
-		for p := range img.Owned(b.Incarnation) {
+		for p := range img.Owned(inc) {
 			if len(out) >= maxMoves {
 				break
 			}
@@ -176,7 +216,7 @@ func (l *leadership) finishMoves() {
 	if len(commands) == 0 {
 		return
 	}
-	_, results, err := l.propose(l.ctx, commands)
+	_, results, err := l.propose(commands)
 	if err != nil {
 		l.log.Debug("cannot complete reassignments, will try again", "err", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"ponor/metadata"
+	"ponor/metadata/metadatapb"
 	"ponor/rpc"
 )
 
@@ -76,7 +77,7 @@ func New(cfg Config) (*Node, error) {
 	n.mu.nonces = map[metadata.Nonce]bool{}
 	n.ctx, n.stop = context.WithCancelCause(context.Background())
 	n.server, n.client, n.own = &server{node: n}, newClient(n), newOwn(n)
-	n.images.observe, n.images.installed, n.images.advanced = n.own.observe, n.own.installed, n.own.advanced
+	n.images.observe, n.images.installed, n.images.advanced = n.own.observe, n.own.installed, n.advanced
 	if n.dir, err = openDataDir(cfg.DataDir, cfg.NodeID); err != nil {
 		return nil, err
 	}
@@ -85,6 +86,18 @@ func New(cfg Config) (*Node, error) {
 		n.mux.welcome = n.welcome
 	}
 	return n, nil
+}
+
+// advanced sees each new image, and the entry that made it unless a snapshot
+// did.
+func (n *Node) advanced(img *metadata.Image, e *metadatapb.Entry, results []metadata.Result) {
+	n.own.advanced(img)
+	if l := n.leading.Load(); l != nil {
+		l.moves.observe(e, results)
+	}
+	if wished(img, e, n.cfg.NodeID) {
+		n.AskMoves()
+	}
 }
 
 // fail ends Run with err.

@@ -56,6 +56,66 @@ func TestAFlipWaitsForNoTimer(t *testing.T) {
 	})
 }
 
+// What the leader wants moved is moved without waiting for any timer: on virtual
+// time no time passes between an operator's command and the flip, wherever in its
+// interval the owner's heartbeat is.
+func TestAMoveWaitsForNoTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const brokers = 5
+		c := newCluster(t)
+		_, incs := serving(c, brokers)
+		topic := c.topic(c.nodes[1], "moving", 1, 1)
+		for id := 1; id <= brokers; id++ {
+			obeys(c, c.nodes[id])
+		}
+		time.Sleep(time.Second) // all follow the leader now
+		must := func(errs []*controller.Error, err error) {
+			t.Helper()
+			if err != nil || errs[0] != nil {
+				t.Fatal(err, errs)
+			}
+		}
+		one := func(list ...int) []controller.PartitionChange {
+			return []controller.PartitionChange{{Topic: topic, Replicas: ids(list...)}}
+		}
+		for i := range 100 {
+			time.Sleep(time.Duration(i*37%211) * time.Millisecond) // anywhere between ticks
+			n := c.nodes[i%brokers+1]
+			p, _ := n.Image().Partition(topic, 0)
+			from := int(p.Owner.Broker)
+			to := (from+i%(brokers-1))%brokers + 1
+			flipped := reached(n, topic, incs[to])
+			begun := time.Now()
+			what := "reassignment"
+			if i%2 == 0 {
+				must(n.Reassign(c.context(), one(to)))
+			} else {
+				what = "election"
+				must(n.Reassign(c.context(), one(to, from)))
+				must(n.ElectPreferred(c.context(), one()))
+			}
+			if at := <-flipped; at != begun {
+				t.Errorf("%s %d: from broker %d to %d in %v", what, i, from, to, at.Sub(begun))
+			}
+		}
+		for id := 1; id <= 3; id++ {
+			time.Sleep(time.Duration(id*37) * time.Millisecond)
+			begun := time.Now()
+			if err := c.nodes[4].SetBrokerState(c.context(), brokerID(id), func(b *metadata.Broker) { b.Draining = true }); err != nil {
+				t.Fatal(err)
+			}
+			for n, changed := c.leader(), (<-chan struct{})(nil); ; <-changed {
+				if changed = n.Changed(); n.Image().OwnedCount(incs[id]) == 0 {
+					break
+				}
+			}
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("broker %d is drained in %v", id, took)
+			}
+		}
+	})
+}
+
 // Three voters and 47 other brokers in one process: how long after the leader
 // has a flip its target has it, and the last of all.
 func BenchmarkFlipTo50Brokers(b *testing.B) {

@@ -41,9 +41,9 @@ func (s *server) register(ctx context.Context, conn *rpc.Conn, q *controllerpb.R
 	if o := s.inUse(l, reg); o != nil {
 		return &controllerpb.RegisterResponse{Outcome: o}
 	}
-	index, results, err := l.committer.propose(ctx, &metadatapb.Command{
+	index, results, err := l.propose([]*metadatapb.Command{{
 		Body: &metadatapb.Command_RegisterBroker{RegisterBroker: reg},
-	})
+	}})
 	switch {
 	case err != nil:
 		return &controllerpb.RegisterResponse{Outcome: s.failure(err)}
@@ -227,10 +227,6 @@ func (n *Node) runMembership(ctx context.Context) {
 	}
 }
 
-// newsSpacing is the least time between heartbeats that a change of the image
-// gives cause to: what changed may be a wish of the leader's for us.
-const newsSpacing = 100 * time.Millisecond
-
 // runHeartbeats tells the leader that this broker lives.
 func (n *Node) runHeartbeats(ctx context.Context) {
 	tick := time.NewTimer(n.cfg.HeartbeatInterval)
@@ -238,31 +234,24 @@ func (n *Node) runHeartbeats(ctx context.Context) {
 	var told *partition.Loads
 	for {
 		// A new leader is told at once, so that it does not suspect us.
-		role, member, news := n.role.changed(), n.member.changed(), n.Changed()
+		role, member := n.role.changed(), n.member.changed()
 		begun := time.Now()
 		if inc := n.Incarnation(); !inc.IsZero() {
 			told = n.heartbeat(ctx, inc, told)
 		}
 		tick.Reset(max(0, n.cfg.HeartbeatInterval-time.Since(begun)))
-		for waiting := true; waiting; {
-			select {
-			case <-news:
-				news = nil
-				tick.Reset(max(0, min(newsSpacing, n.cfg.HeartbeatInterval)-time.Since(begun)))
-				continue
-			case <-tick.C:
-			case <-member:
-			case <-role:
-			case <-ctx.Done():
-				return
-			}
-			waiting = false
+		select {
+		case <-tick.C:
+		case <-member:
+		case <-role:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
 
-// AskMoves sends a heartbeat now, because whoever acts on moves is ready for
-// more of them.
+// AskMoves sends a heartbeat now, because the leader may have moves for this
+// broker, or whoever acts on them is ready for more.
 func (n *Node) AskMoves() { n.member.notify() }
 
 // heartbeat sends one; told is the load that was sent before, and it returns

@@ -310,7 +310,7 @@ func (s *server) snapshot(_ context.Context, _ *rpc.Conn, q *controllerpb.Snapsh
 	return resp
 }
 
-func (s *server) heartbeat(_ context.Context, conn *rpc.Conn, q *controllerpb.HeartbeatRequest) response {
+func (s *server) heartbeat(ctx context.Context, conn *rpc.Conn, q *controllerpb.HeartbeatRequest) response {
 	l, o := s.leading(q.ClusterId)
 	if o != nil {
 		return &controllerpb.HeartbeatResponse{Outcome: o}
@@ -328,6 +328,10 @@ func (s *server) heartbeat(_ context.Context, conn *rpc.Conn, q *controllerpb.He
 	if l.sessions.touch(inc, conn, stats, metadata.Index(q.Index)) {
 		l.watch(inc, conn)
 	}
-	resp.Moves = l.moves.of(img, b)
+	// A voter may apply an entry before the leader does, and ask for what it means.
+	wait, cancel := context.WithTimeout(ctx, l.cfg.HeartbeatInterval)
+	defer cancel()
+	_ = l.images.wait(wait, metadata.Index(q.Index)) // else with the next heartbeat
+	resp.Moves = l.moves.of(l.images.image, inc)
 	return resp
 }

@@ -499,3 +499,29 @@ func TestBrokerThatComesLateAfterAWholeRestartKeepsItsPartitions(t *testing.T) {
 		}
 	})
 }
+
+// A voter that stops does not wait for its calls to one that hangs: they would
+// hold it up for Raft's timeout, ten seconds each.
+func TestStopDoesNotWaitForAVoterThatHangs(t *testing.T) {
+	for name, leads := range map[string]bool{"the leader hangs": true, "a follower hangs": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t)
+				serving(c, 3)
+				hung := c.leader()
+				if !leads {
+					hung = c.nodes[hung.id%3+1]
+				}
+				defer c.net.stall(hung.name)()
+				delete(c.nodes, hung.id)
+				time.Sleep(5 * time.Second) // it was asked for its vote, or sent entries
+				stops := c.leader()
+				begun := time.Now()
+				c.stop(stops)
+				if took := time.Since(begun); took > 5*time.Second {
+					t.Errorf("stopped in %v", took)
+				}
+			})
+		})
+	}
+}

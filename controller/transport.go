@@ -52,6 +52,9 @@ type raftLayer struct {
 	self     raft.ServerAddress
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	greeting func() greeting // but for whom it is
+	// ctx ends what Raft has dialed. Raft waits for its calls when it shuts down,
+	// and one to a server that hangs takes up to raftTimeout.
+	ctx context.Context
 }
 
 // Accept waits for the next Raft connection.
@@ -75,7 +78,7 @@ func (l *raftLayer) Dial(raftAddr raft.ServerAddress, timeout time.Duration) (ne
 	if raftAddr == l.self {
 		return l.dialSelf()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(l.ctx, timeout)
 	defer cancel()
 	server, address := dialAddress(raftAddr)
 	c, err := l.dial(ctx, "tcp", address)
@@ -90,7 +93,19 @@ func (l *raftLayer) Dial(raftAddr raft.ServerAddress, timeout time.Duration) (ne
 		return nil, fmt.Errorf("greet voter at %s: %w", address, err)
 	}
 	_ = c.SetWriteDeadline(time.Time{})
-	return c, nil
+	return &dialed{c, context.AfterFunc(l.ctx, func() { c.Close() })}, nil
+}
+
+// dialed is a connection that ends with its layer's ctx.
+type dialed struct {
+	net.Conn
+	forget func() bool
+}
+
+// Close closes it.
+func (d *dialed) Close() error {
+	d.forget()
+	return d.Conn.Close()
 }
 
 // dialSelf connects this server to itself, which needs no network: its address

@@ -29,7 +29,7 @@ func TestHeartbeatsTakeNoShortCut(t *testing.T) {
 		m.rpc = func(context.Context, net.Conn) {}
 		go m.run(t.Context())
 		layer := &raftLayer{
-			mux: m, self: raftAddress("b", l.Addr().String()), dial: (&net.Dialer{}).DialContext,
+			ctx: t.Context(), mux: m, self: raftAddress("b", l.Addr().String()), dial: (&net.Dialer{}).DialContext,
 			greeting: func() greeting { return greeting{} },
 		}
 		tr := &transport{
@@ -76,7 +76,7 @@ func TestStandingNeedsNoNetwork(t *testing.T) {
 	}
 	m := newMux(l)
 	go m.run(t.Context())
-	layer := &raftLayer{mux: m, self: raftAddress("b", "outside.example:1"), dial: func(context.Context, string, string) (net.Conn, error) {
+	layer := &raftLayer{ctx: t.Context(), mux: m, self: raftAddress("b", "outside.example:1"), dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("no way there")
 	}}
 	tr := &transport{

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,8 +30,9 @@ type voter struct {
 	log       logHistory
 	raft      *raft.Raft
 	transport *transport
-	notify    chan bool     // leadership gained and lost, in order
-	terms     chan struct{} // closed once nothing waits for an entry any more
+	hangUp    context.CancelFunc // ends Raft's calls
+	notify    chan bool          // leadership gained and lost, in order
+	terms     chan struct{}      // closed once nothing waits for an entry any more
 	closers   []io.Closer
 	fresh     bool // no Raft state was found at start
 	// lastLeader is the address (host:port) of whoever led last; it stays when
@@ -72,7 +74,9 @@ func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *v
 		return nil, fmt.Errorf("make raft log cache: %w", err)
 	}
 	logger := newRaftLogger(cfg.Logger)
-	layer := &raftLayer{mux: m, self: v.self, dial: cfg.Dial, greeting: func() greeting {
+	ctx, hangUp := context.WithCancel(context.Background())
+	v.hangUp = hangUp
+	layer := &raftLayer{ctx: ctx, mux: m, self: v.self, dial: cfg.Dial, greeting: func() greeting {
 		return greeting{cluster: cluster(), generation: v.log.generation()}
 	}}
 	v.transport = &transport{id: v.id, self: v.self, NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
@@ -90,6 +94,7 @@ func newVoter(cfg Config, m *mux, machine raft.FSM, cluster func() string) (_ *v
 	rc.Logger, rc.NotifyCh = logger, v.notify
 	v.raft, err = raft.NewRaft(rc, machine, cache, stable, snaps, v.transport)
 	if err != nil {
+		hangUp()
 		_ = v.transport.Close()
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
@@ -192,8 +197,9 @@ func (v *voter) shutdown() error {
 		// Best effort: without it the others elect after their timeout.
 		_ = v.raft.LeadershipTransfer().Error()
 	}
-	err := v.raft.Shutdown().Error()
-	return errors.Join(err, v.transport.Close())
+	ended := v.raft.Shutdown()
+	v.hangUp() // on servers that do not answer
+	return errors.Join(ended.Error(), v.transport.Close())
 }
 
 func (v *voter) closeStores() {

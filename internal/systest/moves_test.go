@@ -102,12 +102,6 @@ func TestMovesUnderLoad(t *testing.T) {
 	if _, err := adm.CreateTopic(t.Context(), 1, 1, nil, "ping"); err != nil {
 		t.Fatal(err)
 	}
-	// A broker that came some seconds ago may still get its share, of what was moved
-	// just now.
-	off := "false"
-	if _, err := adm.AlterBrokerConfigs(t.Context(), []kadm.AlterConfig{{Op: kadm.SetConfig, Name: "auto.leader.rebalance.enable", Value: &off}}); err != nil {
-		t.Fatal(err)
-	}
 	ping := &pinger{}
 	run, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup

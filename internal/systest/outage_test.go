@@ -2,10 +2,15 @@ package systest_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os/exec"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,9 +25,10 @@ var (
 	outageRate = flag.Int("outage.rate", 0, "records of 1 KiB a second meanwhile, 0: as many as go")
 )
 
-// The whole quorum is gone at full load. What brokers own is served all the same,
-// also to producers, consumers and connections that are new; afterwards nothing
-// is missing and the brokers pack what they could not.
+// The whole quorum is gone at full load. What brokers own is produced and consumed
+// all the same, also by producers, consumers, groups and connections that are new;
+// afterwards nothing is missing, nothing has changed its owner, and the brokers
+// pack what they could not.
 func TestServiceThroughAMetadataOutage(t *testing.T) {
 	c := systest.Start(t, systest.Options{Nodes: 3, Brokers: 2})
 	voters, brokers := c.Nodes[:3], c.Nodes[3:]
@@ -37,31 +43,64 @@ func TestServiceThroughAMetadataOutage(t *testing.T) {
 	if _, err := adm.CreateTopic(t.Context(), 1, -1, nil, "fresh"); err != nil {
 		t.Fatal(err)
 	}
+	consumeInGroup(t, c, kgo.SeedBrokers(c.Nodes[0].Address), "before", "watched") // makes the topic of the offsets
 	h.WaitAcked(100)
+	before := epochs(t, adm)
 	for _, n := range voters {
 		n.Kill()
 	}
 	seeds := kgo.SeedBrokers(brokers[0].Address, brokers[1].Address)
-	load := []string{"bench", "produce"}
+	args := []string{"bench", "produce"}
 	if *outageRate > 0 {
-		load = []string{"bench", "latency", "--rate", fmt.Sprint(*outageRate), "--end-to-end=false"}
+		args = []string{"bench", "latency", "--rate", fmt.Sprint(*outageRate), "--end-to-end=false"}
 	}
-	load = append(load, "--topic", "flood", "--warmup", "0s", "--duration", outage.String(), "--format", "json",
+	args = append(args, "--topic", "flood", "--warmup", "0s", "--duration", outage.String(), "--format", "json",
 		"--bootstrap", brokers[0].Address+","+brokers[1].Address)
-	flood := exec.CommandContext(t.Context(), systest.Binary(t), load...)
-	var said strings.Builder
-	flood.Stdout, flood.Stderr = &said, &said
+	flood := exec.CommandContext(t.Context(), systest.Binary(t), args...)
+	var result, said strings.Builder
+	flood.Stdout, flood.Stderr = &result, &said
 	if err := flood.Start(); err != nil {
 		t.Fatal(err)
 	}
+	reading, stopReading := context.WithCancel(t.Context())
+	var read atomic.Int64
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		cl := c.Client(seeds, kgo.ConsumeTopics("flood"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		for reading.Err() == nil {
+			read.Add(int64(cl.PollFetches(reading).NumRecords()))
+		}
+	})
+	defer func() { stopReading(); reader.Wait() }()
 	rounds := 0
 	for begun := time.Now(); time.Since(begun) < *outage; time.Sleep(200 * time.Millisecond) {
 		produceAndConsume(t, c, seeds, rounds)
+		if rounds%25 == 0 {
+			consumeInGroup(t, c, seeds, fmt.Sprint("group-", rounds), "fresh")
+		}
 		rounds++
 	}
-	if err := flood.Wait(); err != nil {
-		t.Errorf("full load without a quorum: %v\n%s", err, said.String())
+	var load struct {
+		Records, Errors int64
 	}
+	if err := errors.Join(flood.Wait(), json.Unmarshal([]byte(result.String()), &load)); err != nil || load.Records == 0 || load.Errors > 0 {
+		t.Errorf("load without a quorum: %v\n%s%s", err, result.String(), said.String())
+	}
+	ends, err := kadm.NewClient(c.Client(seeds)).ListEndOffsets(t.Context(), "flood")
+	if err != nil || ends.Error() != nil {
+		t.Fatalf("end of the load: %v, %v", err, ends.Error())
+	}
+	var end int64
+	ends.Each(func(o kadm.ListedOffset) { end += o.Offset })
+	if end < load.Records {
+		t.Errorf("%d records were acknowledged, the log has %d", load.Records, end)
+	}
+	systest.Eventually(t, time.Minute, "all of the load is consumed", func() error {
+		if n := read.Load(); n < end {
+			return fmt.Errorf("%d of %d records so far", n, end)
+		}
+		return nil
+	})
 	h.WaitAcked(100)
 	for _, n := range voters {
 		n.Start()
@@ -76,12 +115,46 @@ func TestServiceThroughAMetadataOutage(t *testing.T) {
 		return err
 	})
 	h.WaitAcked(100)
+	if after := epochs(t, adm); !maps.Equal(before, after) {
+		t.Errorf("leader epochs were %v, are %v", before, after)
+	}
 	h.Stop()
 	h.Check()
 	if out, code := verifyStore(t, c, "--bootstrap", c.Bootstrap()); code != 0 {
 		t.Errorf("verify store: exit %d\n%s", code, out)
 	}
-	t.Logf("%d rounds of a new producer and a new consumer; %s", rounds, said.String())
+	t.Logf("%d rounds of a new producer and a new consumer; %d records consumed; %s", rounds, read.Load(), result.String())
+}
+
+// epochs are the leader epochs of all partitions that there are before the outage.
+func epochs(t *testing.T, adm *kadm.Client) map[string]int32 {
+	t.Helper()
+	md, err := adm.Metadata(t.Context(), "watched", "flood", "fresh", "__consumer_offsets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]int32{}
+	md.Topics.EachPartition(func(p kadm.PartitionDetail) { out[fmt.Sprintf("%s-%d", p.Topic, p.Partition)] = p.LeaderEpoch })
+	return out
+}
+
+// consumeInGroup uses a new group: it joins, reads a record of a topic and commits.
+func consumeInGroup(t *testing.T, c *systest.Cluster, seeds kgo.Opt, group, topic string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cl := c.Client(seeds, kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())
+	defer cl.Close()
+	f := cl.PollFetches(ctx)
+	for f.NumRecords() == 0 && ctx.Err() == nil { // the client tries nodes that are down, and says so
+		f = cl.PollFetches(ctx)
+	}
+	if f.NumRecords() == 0 {
+		t.Fatalf("group %s: %v", group, f.Err())
+	}
+	if err := cl.CommitRecords(ctx, f.Records()...); err != nil {
+		t.Fatalf("group %s: commit: %v", group, err)
+	}
 }
 
 // produceAndConsume uses a new idempotent producer and a new consumer, over new

@@ -12,10 +12,10 @@ import (
 
 const (
 	// drainLimit bounds how long a stopping node hands its partitions over, and
-	// drainStall how long it goes on without handing over any: without a quorum
-	// they go to others once it is dead.
+	// drainStall how long it goes on without handing over any: an election may take
+	// most of that, and without a quorum they go to others once it is dead.
 	drainLimit = 30 * time.Second
-	drainStall = 3 * time.Second
+	drainStall = 4 * time.Second
 )
 
 // mover carries the controller's wishes to the partition set, one list at a
@@ -97,16 +97,12 @@ func (n *Node) drain(ctx context.Context, inc metadata.Incarnation, fenced, walF
 		return
 	}
 	n.log.Info("handing partitions over before the stop", "partitions", left(img, inc))
-	ask, stop := context.WithTimeout(ctx, drainStall)
-	err := n.ctl.SetBrokerState(ask, n.cfg.NodeID, func(b *metadata.Broker) { b.Draining = true })
-	stop()
-	if err != nil {
-		n.log.Warn("cannot ask to be drained; others take over after the stop", "err", err)
+	stall := time.AfterFunc(drainStall, cancel)
+	defer stall.Stop()
+	if err := n.ctl.SetBrokerState(ctx, n.cfg.NodeID, func(b *metadata.Broker) { b.Draining = true }); err != nil {
+		n.log.Warn("cannot ask to be drained; others take over after the stop", "partitions", left(n.ctl.Image(), inc), "err", err)
 		return
 	}
-	n.ctl.AskMoves()
-	stall := time.NewTimer(drainStall)
-	defer stall.Stop()
 	for last := left(img, inc); ; {
 		changed := n.ctl.Changed()
 		img := n.ctl.Image()
@@ -120,14 +116,12 @@ func (n *Node) drain(ctx context.Context, inc metadata.Incarnation, fenced, walF
 		}
 		select {
 		case <-changed:
-		case <-stall.C:
-			n.log.Warn("hand-over is stuck; others take over after the stop", "partitions", now)
-			return
 		case <-fenced:
 			return
 		case <-walFenced:
 			return
 		case <-ctx.Done():
+			n.log.Warn("hand-over is stuck; others take over after the stop", "partitions", now)
 			return
 		}
 	}

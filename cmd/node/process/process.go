@@ -12,6 +12,7 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,8 +35,10 @@ const listenerName = "PLAINTEXT"
 // defaultCache is CacheBytes if it is not said, in bytes.
 const defaultCache = 256 << 20
 
-// drainTimeout bounds each step of an orderly exit.
-const drainTimeout = 10 * time.Second
+// drainTimeout bounds what an orderly exit still waits for once partitions were
+// handed over: appends and requests under way. Nobody was told yet that they
+// succeeded, and what is in the store is found by whoever seals the WAL.
+const drainTimeout = 3 * time.Second
 
 // Config is what a node is made of. Bucket, Clients and NodeID are required;
 // the zero value of the rest is its default.
@@ -110,6 +113,8 @@ type Node struct {
 	draining chan struct{} // closed when the node begins to stop
 	aborted  context.Context
 	abort    context.CancelFunc
+	leaving  sync.Once
+	leaveBy  time.Time // once leaving
 }
 
 // New checks the configuration and opens the quorum's stores. It owns the
@@ -147,9 +152,15 @@ func (n *Node) Ready() <-chan struct{} { return n.ready }
 // those of a process that was killed.
 func (n *Node) Abort() { n.abort() }
 
-// step bounds one step of an exit.
+// step bounds one step of the end of an incarnation, and all of those of an exit,
+// after the end of ctx, together.
 func (n *Node) step(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	limit := time.Now().Add(drainTimeout)
+	if ctx.Err() != nil {
+		n.leaving.Do(func() { n.leaveBy = limit })
+		limit = n.leaveBy
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), limit)
 	unlink := context.AfterFunc(n.aborted, cancel)
 	return ctx, func() { unlink(); cancel() }
 }
@@ -259,7 +270,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 	drain, cancel := n.step(ctx)
 	defer cancel()
 	if e := server.Shutdown(drain); e != nil {
-		server.Close()
+		n.log.Warn("requests are cut off by the stop", "err", e)
 	}
 	if e := <-served; e != nil && !errors.Is(e, rpc.ErrServerClosed) {
 		err = errors.Join(err, fmt.Errorf("serve clients: %w", e))
@@ -406,25 +417,29 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	}
 	n.hosted.store(nil)
 	n.now.Store(nil)
-	stopSet()
-	err = <-setDone
 	closeCtx, cancel := n.step(ctx)
 	defer cancel()
+	stopSet()
+	select { // partitions wait for their logs as long as those wait for the store
+	case err = <-setDone:
+		setDone <- nil
+	case <-closeCtx.Done():
+	}
 	err = errors.Join(err, shared.Close(closeCtx))
 	stopStore()
 	if e := <-storeDone; e != nil && storeCtx.Err() == nil {
 		err = errors.Join(err, e)
 	}
+	err = errors.Join(err, <-setDone)
 	<-watched
 	<-moved // a hand-over ends with the store at the latest
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		n.log.Warn("closing an incarnation", "incarnation", inc.String(), "err", err)
-		err = nil
 	}
 	if ctx.Err() == nil { // the store may know before the image does
 		return n.waitFenced(ctx, inc, fenced, shared.FencedErr)
 	}
-	return err
+	return nil
 }
 
 // markReady announces once that clients are served.
