@@ -33,23 +33,26 @@ func (f *fixture) grow(l commitlog.Log, p metadata.Partition, packs int, size fu
 // However often a stream was packed, few extents stay in the metadata, all of it
 // is readable, and trimming it lets the objects go.
 func TestExtentsStayFew(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, tc := range map[string]struct {
 		packs int
 		size  func(i int) int
+		adopt int64
 	}{
-		"small runs are merged": {300, func(int) int { return 150 }},
+		"small runs are merged": {300, func(int) int { return 150 }, 0},
 		// Neighbours of different size are not worth merging; with enough of them
 		// the index gets leaves.
-		"runs are folded": {700, func(i int) int { return 150 + i%2*(70<<10) }},
+		"runs are folded":   {700, func(i int) int { return 150 + i%2*(70<<10) }, 0},
+		"slots are adopted": {300, func(int) int { return 150 }, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			n := f.start(1, func(c *sharedlog.Config) {
 				c.PackAge, c.MaintainEvery, c.CacheBytes, c.MaxExtents = time.Millisecond, time.Millisecond, 1, 4
+				c.AdoptBytes = tc.adopt
 			})
 			p := f.topic(1, n)[0]
 			l := f.open(n, p)
-			want := f.grow(l, p, c.packs, c.size)
+			want := f.grow(l, p, tc.packs, tc.size)
 			f.until("few extents are left", func() bool {
 				now, _ := f.c.Image().PartitionByStream(p.Stream)
 				return len(now.Extents) <= 4

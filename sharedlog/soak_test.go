@@ -73,6 +73,9 @@ func soak(t *testing.T, seed uint64, steps int) {
 		if seed%2 == 0 {
 			c.CacheBytes = 8 << 20
 		}
+		if seed%3 != 0 {
+			c.AdoptBytes = 1000
+		}
 	}
 	n := f.start(1, tune)
 	var streams []*soakStream

@@ -395,7 +395,7 @@ func (c *cluster) leave() {
 // run.
 func (c *cluster) tuneLogs(l *sharedlog.Config) {
 	l.PackAge, l.MaintainEvery, l.SweepEvery = 5*time.Second, 3*time.Second, 7*time.Second
-	l.PackBytes, l.ReadCacheBytes, l.MaxExtents = 256<<10, 1<<20, 4
+	l.PackBytes, l.ReadCacheBytes, l.MaxExtents, l.AdoptBytes = 256<<10, 1<<20, 4, 2<<10
 	if c.plants.Meta != nil {
 		l.Meta = c.plants.Meta(l.Meta, l.Incarnation)
 	}

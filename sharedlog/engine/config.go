@@ -64,6 +64,10 @@ type Config struct {
 	// ObjectBytes is the size at which a segment object with runs of many
 	// streams is full, default 64 MiB.
 	ObjectBytes int64
+	// AdoptBytes is the size from which a stream's chunk of a WAL slot stays there
+	// instead of being written again, if little else is in the slot, default 1 MiB.
+	// Negative writes all again.
+	AdoptBytes int64
 	// MaxExtents is how many extents of a stream stay in the metadata before
 	// older ones move into an index object, default metadata.TargetExtents.
 	MaxExtents int
@@ -102,6 +106,7 @@ func (c *Config) defaults() {
 	set(&c.MaxSlots, 4096)
 	set(&c.MaxUnpacked, 1<<30)
 	set(&c.ObjectBytes, 64<<20)
+	set(&c.AdoptBytes, 1<<20)
 	set(&c.MaxExtents, metadata.TargetExtents)
 	set(&c.MaintainEvery, 10*time.Second)
 	set(&c.SweepEvery, 10*time.Minute)

@@ -65,6 +65,8 @@ type Engine struct {
 	// sealing has the recovery indexes among pending: the controller submits
 	// their Sealed, so they are settled when the WAL is sealed, by anyone.
 	sealing map[string]metadata.Incarnation
+	// adopted are slots from the trim on that an index object points into, or may.
+	adopted map[string]struct{}
 }
 
 // New returns an Engine that works once Run is called.
@@ -90,6 +92,7 @@ func New(cfg Config) (*Engine, error) {
 		round:   make(chan struct{}),
 		pending: make(map[string]claim),
 		sealing: make(map[string]metadata.Incarnation),
+		adopted: make(map[string]struct{}),
 		trim:    w.Trim,
 	}
 	var err error

@@ -25,7 +25,9 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 			e.bytes -= slot.Index().Chunks[i].Len
 		}
 		object := metadata.ObjectName{Kind: metadata.WALSlot, Creator: e.cfg.Incarnation, Number: slot.Seq()}.String()
-		if img.References(object) == 0 && e.neverMoved(img, slot) {
+		_, adopted := e.adopted[object]
+		delete(e.adopted, object)
+		if !adopted && img.References(object) == 0 && e.neverMoved(img, slot) {
 			keys = append(keys, e.prefix+"/"+object)
 		}
 	}
@@ -69,6 +71,9 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 		s.detach(nil)
 	}
 	e.forgetEvicted()
+	if len(keys) == 0 {
+		return
+	}
 	if err := e.bucket(objstore.ReasonPack).Delete(ctx, keys...); err != nil && ctx.Err() == nil {
 		e.cfg.Logger.Info("trimmed slots are left to the sweep", "object", keys[0], "err", err)
 	}

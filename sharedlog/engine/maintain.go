@@ -117,7 +117,8 @@ func (e *Engine) rewriteFor(ctx context.Context, p metadata.Partition) (*rewrite
 
 // inherited says whether an extent lies in WAL slots, as those do that came with a
 // takeover or a move (also of our own, if the stream went away and came back). A
-// rewrite makes runs of them.
+// rewrite makes runs of them. What packing left in slots has a sparse index, and
+// stays.
 func (e *Engine) inherited(ctx context.Context, p metadata.Partition, i int) (bool, error) {
 	x := p.Extents[i]
 	if isSlot(x.Object) || !x.Indirect {
@@ -127,7 +128,7 @@ func (e *Engine) inherited(ctx context.Context, p metadata.Partition, i int) (bo
 	if err != nil {
 		return false, err
 	}
-	return len(sec.Entries) > 0 && isSlot(sec.Entries[0].Object), nil
+	return len(sec.Entries) > 0 && isSlot(sec.Entries[0].Object) && len(sec.Entries[0].Blocks) == 0, nil
 }
 
 // mergeable says whether x is a small run of the same epoch and size tier as its
@@ -237,7 +238,16 @@ func (e *Engine) foldFor(ctx context.Context, p metadata.Partition) (*fold, erro
 	}
 	// Trimmed history is not listed again, unless the newest checkpoint might be
 	// there: what packing wrote last has one.
-	if newest := p.Extents[len(p.Extents)-1]; !newest.Indirect && !isSlot(newest.Object) {
+	newest := p.Extents[len(p.Extents)-1]
+	packed := !newest.Indirect && !isSlot(newest.Object)
+	if newest.Indirect {
+		sec, err := e.reader.sectionOf(ctx, p.Stream, newest)
+		if err != nil {
+			return nil, err
+		}
+		packed = len(sec.Entries) > 0 && len(sec.Entries[0].Blocks) > 0
+	}
+	if packed {
 		drop := 0
 		for drop < len(f.root.Entries)-1 && f.root.Entries[drop].End <= p.Start {
 			drop++

@@ -20,6 +20,12 @@ import (
 // from the image and the durable slots alone, so a crash, a lost reply or a
 // rejection anywhere only makes the next round do what is left.
 
+// adoptShare is how much of a slot, in percent, must be large chunks of one retention
+// class for them not to be written again: an index object then points into the slot,
+// which stays (obj-1). Under load that halves what is written. Else objects would
+// become too small and too mixed.
+const adoptShare = 80
+
 // largeRun is the size in bytes from which a stream's run gets an object of its
 // own, so that it can be deleted on its own.
 const largeRun = 8 << 20
@@ -124,11 +130,13 @@ type packStream struct {
 	folded bool
 }
 
-// packRun is a run to be: chunks of one epoch.
+// packRun is a run to be: chunks of one epoch. Either their bytes are parts, or they
+// stay where they are and adopted lists them.
 type packRun struct {
 	epoch     commitlog.Epoch
 	base, end commitlog.Offset
 	parts     [][]byte
+	adopted   []segment.Entry
 	deltas    []commitlog.BatchInfo
 	extent    metadata.Extent
 }
@@ -171,6 +179,7 @@ func (e *Engine) pack(ctx context.Context) error {
 		return err
 	}
 	offered = true
+	e.keepAdopted(streams)
 	err = e.commitPack(ctx, streams, slots[n-1].Seq()+1)
 	e.leaveLedger()
 	if err != nil {
@@ -186,44 +195,81 @@ func (e *Engine) planPack(ctx context.Context, slots []*wal.Slot, bodies *slotBo
 	img := e.cfg.Meta.Image()
 	byID := make(map[commitlog.StreamID]*packStream)
 	var order []*packStream
+	wanted := func(c *wal.Chunk) *packStream {
+		ps, ok := byID[c.Stream]
+		if !ok {
+			if p, found := img.PartitionByStream(c.Stream); found && p.Owner == e.cfg.Incarnation {
+				ps = &packStream{id: c.Stream, p: p, class: e.classOf(c.Stream)}
+				order = append(order, ps)
+			}
+			byID[c.Stream] = ps
+		}
+		if ps == nil || c.End <= ps.p.End {
+			return nil
+		}
+		return ps
+	}
 	for _, slot := range slots {
 		index := slot.Index()
+		class, adopts := e.adoptable(index, wanted)
 		for i := range index.Chunks {
-			c := &index.Chunks[i]
-			ps, ok := byID[c.Stream]
-			if !ok {
-				if p, found := img.PartitionByStream(c.Stream); found && p.Owner == e.cfg.Incarnation {
-					ps = &packStream{id: c.Stream, p: p}
-					order = append(order, ps)
-				}
-				byID[c.Stream] = ps
-			}
-			if ps == nil || c.End <= ps.p.End {
+			ps := wanted(&index.Chunks[i])
+			if ps == nil {
 				continue
 			}
-			if err := ps.add(ctx, slot, i, bodies); err != nil {
+			if err := ps.add(ctx, slot, i, bodies, adopts && ps.class == class && e.large(&index.Chunks[i])); err != nil {
 				return nil, err
 			}
 		}
 	}
 	order = slices.DeleteFunc(order, func(ps *packStream) bool { return len(ps.runs) == 0 })
-	for _, ps := range order {
-		if s := e.state(ps.id); s != nil {
-			s.mu.Lock()
-			age := s.opts.age
-			s.mu.Unlock()
-			if age != nil {
-				ps.class = ageClass(age())
-			}
-		}
-	}
 	slices.SortFunc(order, func(a, b *packStream) int {
 		return cmp.Or(cmp.Compare(a.class, b.class), cmp.Compare(a.id, b.id))
 	})
 	return order, nil
 }
 
-func (ps *packStream) add(ctx context.Context, slot *wal.Slot, i int, bodies *slotBodies) error {
+// classOf is the retention class of a stream, 0 if it is not known.
+func (e *Engine) classOf(id commitlog.StreamID) int {
+	s := e.state(id)
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	age := s.opts.age
+	s.mu.Unlock()
+	if age == nil {
+		return 0
+	}
+	return ageClass(age())
+}
+
+// adoptable says whether the large chunks of a slot stay in it, and of which class.
+func (e *Engine) adoptable(index *wal.Index, wanted func(*wal.Chunk) *packStream) (class int, ok bool) {
+	var all, most int64
+	large := make(map[int]int64)
+	for i := range index.Chunks {
+		c := &index.Chunks[i]
+		all += c.Len
+		if !e.large(c) {
+			continue
+		}
+		if ps := wanted(c); ps != nil {
+			large[ps.class] += c.Len
+			if large[ps.class] > most {
+				class, most = ps.class, large[ps.class]
+			}
+		}
+	}
+	return class, most > 0 && most >= all*adoptShare/100
+}
+
+// large says whether a chunk is worth an object of the store.
+func (e *Engine) large(c *wal.Chunk) bool {
+	return e.cfg.AdoptBytes > 0 && c.Len >= e.cfg.AdoptBytes
+}
+
+func (ps *packStream) add(ctx context.Context, slot *wal.Slot, i int, bodies *slotBodies, adopt bool) error {
 	c := &slot.Index().Chunks[i]
 	end := ps.p.End
 	if n := len(ps.runs); n > 0 {
@@ -236,15 +282,23 @@ func (ps *packStream) add(ctx context.Context, slot *wal.Slot, i int, bodies *sl
 	if err != nil {
 		return err
 	}
-	if n := len(ps.runs); n == 0 || ps.runs[n-1].epoch != c.Epoch {
+	if n := len(ps.runs); n == 0 || ps.runs[n-1].epoch != c.Epoch || adopt != (len(ps.runs[n-1].adopted) > 0) {
 		ps.runs = append(ps.runs, packRun{epoch: c.Epoch, base: c.Base})
 	}
 	r := &ps.runs[len(ps.runs)-1]
 	r.end = c.End
-	r.parts = append(r.parts, parts...)
 	r.deltas = append(r.deltas, c.Batches...)
 	ps.deltas = append(ps.deltas, c.Batches...)
-	ps.bytes += c.Len
+	if !adopt {
+		r.parts = append(r.parts, parts...)
+		ps.bytes += c.Len
+		return nil
+	}
+	x, err := segment.IndexRun(bodies.e.chunkExtent(bodies.e.cfg.Incarnation, slot.Seq(), c), parts)
+	if err != nil {
+		return fmt.Errorf("index stream %d in slot %d: %w", c.Stream, slot.Seq(), err)
+	}
+	r.adopted = append(r.adopted, x)
 	return nil
 }
 
@@ -296,7 +350,8 @@ func (e *Engine) foldPack(ctx context.Context, ps *packStream) error {
 }
 
 // writeRuns uploads the runs: streams of one retention class share objects, a
-// large run has one of its own. It returns the names of all it began.
+// large run has one of its own, and those that stay in their slots share an index
+// object. It returns the names of all it began.
 func (e *Engine) writeRuns(ctx context.Context, streams []*packStream) ([]string, error) {
 	up := uploads{e: e}
 	class := -1
@@ -308,10 +363,15 @@ func (e *Engine) writeRuns(ctx context.Context, streams []*packStream) ([]string
 		class = ps.class
 		for i := range ps.runs {
 			r := &ps.runs[i]
-			sec, err := up.run(ps.id, r)
-			if err != nil {
-				up.flush(ctx)
-				return up.objects, errors.Join(err, up.wait())
+			var sec *segment.Section
+			if len(r.adopted) > 0 {
+				sec = up.index(ps.id, r)
+			} else {
+				var err error
+				if sec, err = up.run(ps.id, r); err != nil {
+					up.flush(ctx)
+					return up.objects, errors.Join(err, up.wait())
+				}
 			}
 			sec.State = segment.State{Kind: segment.StateDeltas, Deltas: commitlog.KeepRelevant(r.deltas)}
 			if ps.folded && i == len(ps.runs)-1 {
@@ -323,7 +383,23 @@ func (e *Engine) writeRuns(ctx context.Context, streams []*packStream) ([]string
 		}
 	}
 	up.flush(ctx)
+	up.flushIndex(ctx)
 	return up.objects, up.wait()
+}
+
+// keepAdopted notes the slots that index objects of this round point into, before
+// the metadata may: whatever becomes of the command, only the sweep, which reads
+// those objects, deletes them (obj-1).
+func (e *Engine) keepAdopted(streams []*packStream) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, ps := range streams {
+		for i := range ps.runs {
+			for j := range ps.runs[i].adopted {
+				e.adopted[ps.runs[i].adopted[j].Object] = struct{}{}
+			}
+		}
+	}
 }
 
 // commitPack submits the extents; the last command moves the trim.

@@ -8,6 +8,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/metadata"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/segment"
 )
 
@@ -16,6 +17,10 @@ type uploads struct {
 	e       *Engine
 	b       *segment.Builder
 	object  string
+	ix      *segment.Builder // of the index object, nil if there is none
+	ixName  string
+	ixRuns  []*packRun // that its sections are of, in order
+	ixSecs  []*segment.Section
 	objects []string
 	sem     chan struct{}
 	wg      sync.WaitGroup
@@ -52,14 +57,44 @@ func (u *uploads) run(id commitlog.StreamID, r *packRun) (*segment.Section, erro
 	return sec, nil
 }
 
+// index adds a section that points at what a run adopts to the index object.
+func (u *uploads) index(id commitlog.StreamID, r *packRun) *segment.Section {
+	if u.ix == nil {
+		name, object := u.e.newName(metadata.IndexObject)
+		u.ix, u.ixName = segment.NewBuilder(name), object
+		u.objects = append(u.objects, object)
+	}
+	sec := &segment.Section{Stream: id, Base: r.base, From: r.base, End: r.end, Entries: r.adopted}
+	u.ix.AddIndex(sec)
+	u.ixRuns, u.ixSecs = append(u.ixRuns, r), append(u.ixSecs, sec)
+	return sec
+}
+
+// flushIndex starts writing the index object, if any, and fills in its extents.
+func (u *uploads) flushIndex(ctx context.Context) {
+	if u.ix == nil {
+		return
+	}
+	body, at := u.ix.Finish()
+	for i, r := range u.ixRuns {
+		r.extent = indexExtent(u.ixName, u.ixSecs[i], at[i])
+	}
+	u.ix = nil
+	u.write(ctx, u.ixName, body)
+}
+
 // flush starts writing the object being built, if any.
 func (u *uploads) flush(ctx context.Context) {
 	if u.b == nil {
 		return
 	}
 	body, _ := u.b.Finish()
-	object := u.object
 	u.b = nil
+	u.write(ctx, u.object, body)
+}
+
+// write starts writing an object.
+func (u *uploads) write(ctx context.Context, object string, body objstore.Body) {
 	if u.sem == nil {
 		u.sem = make(chan struct{}, maxUploads)
 	}

@@ -102,6 +102,18 @@ func (b *Builder) AddRun(stream commitlog.StreamID, epoch commitlog.Epoch, base 
 // AddIndex adds a section that lists extents elsewhere.
 func (b *Builder) AddIndex(s *Section) { b.sections = append(b.sections, s) }
 
+// IndexRun is the sparse index of a run that lies elsewhere, as x says; parts are its
+// bytes.
+func IndexRun(x metadata.Extent, parts [][]byte) (Entry, error) {
+	e := Entry{Extent: metadata.Extent{Base: x.Base, Epoch: x.Epoch, MaxTimestamp: -1}}
+	end, err := index(&e, parts)
+	if err == nil && (end != x.End || e.Length != x.Length) {
+		err = fmt.Errorf("%w: %d bytes up to offset %d, their extent has %d up to %d", commitlog.ErrCorrupt, e.Length, end, x.Length, x.End)
+	}
+	e.Extent = x
+	return e, err
+}
+
 // index builds the sparse index of a run and checks that its batches are dense
 // from e.Base on. A batch never spans parts.
 func index(e *Entry, parts [][]byte) (commitlog.Offset, error) {
