@@ -201,6 +201,8 @@ func (c *cluster) Await(ctx context.Context, topic metadata.TopicID, number int3
 	}
 }
 
+func (c *cluster) CatchUp(context.Context) error { return nil }
+
 // setOpening makes a partition look as if it was being opened here.
 func (c *cluster) setOpening(topic metadata.TopicID, number int32, on bool) {
 	c.mu.Lock()

@@ -11,7 +11,7 @@ import (
 // the end of the log and the log is cut off before them.
 type compaction struct {
 	bytes, least int64 // of the log since its start; below least it is left alone
-	live         int64 // size of the live records when last written, 0 unknown
+	live         int64 // size of the live records when last looked at, 0 unknown
 	running      bool
 }
 
@@ -23,8 +23,6 @@ const compactFactor = 4
 const cutRetry = time.Second
 
 func (c *compaction) grow(n int) { c.bytes += int64(n) }
-
-func (c *compaction) loaded(bytes, least int64) { c.bytes, c.least = bytes, least }
 
 func (c *compaction) due() bool {
 	return !c.running && c.least > 0 && c.bytes > max(c.least, compactFactor*c.live)
@@ -71,7 +69,7 @@ func (a *arena) clone(b []byte) []byte {
 	if b == nil {
 		return nil
 	}
-	if cap(*a)-len(*a) < len(b) {
+	if *a == nil || cap(*a)-len(*a) < len(b) {
 		*a = make([]byte, 0, max(arenaBytes, len(b)))
 	}
 	n := len(*a)
@@ -94,7 +92,7 @@ func (sh *shard[M]) cut(from commitlog.Offset, newest *entry, before int64) {
 			return
 		}
 		sh.owner.cfg.Logger.Warn("coordinator's log is not cut, it will be tried again", "partition", sh.part.ID().String(), "offset", int64(from), "err", err)
-		sh.pause(cutRetry)
+		pause(sh.ctx, cutRetry)
 	}
 	sh.mu.Lock()
 	sh.compact.running = false

@@ -19,8 +19,10 @@ import (
 const (
 	// loadBytes is how much a load reads at a time.
 	loadBytes = 4 << 20
-	// loadRetry is the pause after a read that failed.
+	// loadRetry is the pause after a read that failed, loadWarn the one between two
+	// times that this is said.
 	loadRetry = 100 * time.Millisecond
+	loadWarn  = 10 * time.Second
 )
 
 var (
@@ -29,7 +31,130 @@ var (
 	errSense = errors.New("log makes no sense")
 )
 
-// load replays the log into the machine and opens the shard for calls.
+// Source is a log that is loaded.
+type Source interface {
+	// Bounds are where it begins, and up to where it can be read (Stable) or soon
+	// will (End).
+	Bounds() commitlog.Bounds
+	// Read is that of commitlog.Log.
+	Read(ctx context.Context, from commitlog.Offset, opts commitlog.ReadOptions) (commitlog.Records, error)
+}
+
+// served is a partition of this node as a Source.
+type served struct{ *partition.Partition }
+
+// Bounds implements Source.
+func (p served) Bounds() commitlog.Bounds {
+	return commitlog.Bounds{Start: p.Start(), Stable: p.HighWatermark(), End: p.End()}
+}
+
+// Read implements Source.
+func (p served) Read(ctx context.Context, from commitlog.Offset, opts commitlog.ReadOptions) (commitlog.Records, error) {
+	got, err := p.Partition.Read(ctx, from, partition.ReadOptions{MaxBytes: opts.MaxBytes, MinOne: opts.MinOne})
+	return got.Records, err
+}
+
+// loading is a machine into which a log is replayed.
+type loading[M Machine] struct {
+	cfg     *Config[M]
+	id      commitlog.ID
+	log     Source
+	machine M
+	// The machine has the records of [first, next); first was the log's start.
+	first, next commitlog.Offset
+	live        int64         // bytes of its live records when the replay had ended; 0 unknown
+	bytes       int64         // of the log that were replayed
+	budget      *atomic.Int64 // of bytes that may still be replayed; nil for no bound
+	warned      time.Time     // when it was last said that the log cannot be read
+}
+
+func newLoading[M Machine](cfg *Config[M], id commitlog.ID, log Source) *loading[M] {
+	l := &loading[M]{cfg: cfg, id: id, log: log}
+	l.restart()
+	return l
+}
+
+// restart begins anew at the log's start.
+func (l *loading[M]) restart() {
+	l.machine, l.live = l.cfg.New(l.id.Partition), 0
+	l.spend(-l.bytes)
+	l.first = l.log.Bounds().Start
+	l.next = l.first
+}
+
+// bind has what is replayed, and was, count against another budget, nil for none.
+func (l *loading[M]) bind(budget *atomic.Int64) {
+	n := l.bytes
+	l.spend(-n)
+	l.budget = budget
+	l.spend(n)
+}
+
+// spend takes bytes that were replayed from the budget.
+func (l *loading[M]) spend(n int64) {
+	l.bytes += n
+	if l.budget != nil {
+		l.budget.Add(-n)
+	}
+}
+
+// follow goes on in another view of the same log. If that begins behind what was
+// replayed, records are missing, of which some may have been tombstones.
+func (l *loading[M]) follow(log Source) {
+	l.log = log
+	if b := log.Bounds(); b.Start > l.next || b.End < l.next {
+		l.restart()
+	}
+}
+
+// run replays the log up to its end of now, or as far as the budget goes, however often
+// a read fails. An error says that ctx has ended or that the log makes no sense.
+func (l *loading[M]) run(ctx context.Context) error {
+	for end := l.log.Bounds().End; l.next < end && (l.budget == nil || l.budget.Load() > 0); {
+		err := l.replay(ctx, end)
+		switch {
+		case err == nil:
+		case errors.Is(err, errSense), errors.Is(err, commitlog.ErrCorrupt):
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("load: %w", ctx.Err())
+		case errors.Is(err, errNotStable):
+			pause(ctx, retryAppend)
+		case errors.Is(err, commitlog.ErrOffsetOutOfRange):
+			// The log was cut by who had this partition before. What was deleted in the
+			// part that is gone we do not know.
+			pause(ctx, retryAppend)
+			l.restart()
+		default:
+			// As long as the partition is not closed it is ours, as far as we know.
+			if now := time.Now(); now.Sub(l.warned) >= loadWarn {
+				l.warned = now
+				l.cfg.Logger.Warn("coordinator does not load, it will be tried again", "partition", l.id.String(), "offset", int64(l.next), "err", err)
+			}
+			pause(ctx, loadRetry)
+		}
+	}
+	return nil
+}
+
+// measure finds out how much of the log is live, unless that is known or the log may
+// be as long as it is. A shard that has to find out itself answers nobody meanwhile.
+func (l *loading[M]) measure(log int64) error {
+	if l.live > 0 || log <= l.cfg.CompactBytes {
+		return nil
+	}
+	return l.safely(func() error {
+		n := 0
+		l.machine.Live(func(r Record) bool {
+			n++
+			l.live += int64(recordBytes(r, n))
+			return true
+		})
+		return nil
+	})
+}
+
+// load replays the log into a machine and opens the shard for calls.
 func (sh *shard[M]) load() error {
 	select {
 	case sh.owner.loading <- struct{}{}:
@@ -38,36 +163,22 @@ func (sh *shard[M]) load() error {
 		return errors.New("lost before it was loaded")
 	}
 	begun := time.Now()
-	from := sh.part.Start()
-	first, end := from, sh.part.End() // nobody else appends
-	for from < end {
-		next, err := sh.replay(from, end)
-		from = next
-		switch {
-		case err == nil:
-		case sh.ctx.Err() != nil:
-			return fmt.Errorf("load: %w", sh.ctx.Err())
-		case errors.Is(err, errNotStable):
-			sh.pause(retryAppend)
-		case errors.Is(err, errSense), errors.Is(err, commitlog.ErrCorrupt):
-			sh.owner.cfg.Logger.Error("coordinator does not load", "partition", sh.part.ID().String(), "offset", int64(from), "err", err)
-			return err
-		case errors.Is(err, commitlog.ErrOffsetOutOfRange):
-			// The log was cut by who had this partition before. What was deleted in the
-			// part that is gone we do not know.
-			sh.mu.Lock()
-			if sh.lost == nil {
-				sh.machine = sh.owner.cfg.New(sh.part.ID().Partition)
-			}
-			sh.mu.Unlock()
-			sh.pause(retryAppend)
-			from = sh.part.Start()
-			first = from
-		default:
-			// As long as the partition is not closed it is ours, as far as we know.
-			sh.owner.cfg.Logger.Warn("coordinator does not load, it will be tried again", "partition", sh.part.ID().String(), "offset", int64(from), "err", err)
-			sh.pause(loadRetry)
+	l := sh.owner.shadow(keyOf(sh.part))
+	if l == nil {
+		l = newLoading(&sh.owner.cfg, sh.part.ID(), served{sh.part})
+	} else {
+		l.follow(served{sh.part})
+	}
+	from := l.next
+	err := l.run(sh.ctx) // nobody else appends
+	if err == nil {
+		err = l.measure(sh.part.Bytes())
+	}
+	if err != nil {
+		if sh.ctx.Err() == nil {
+			sh.owner.cfg.Logger.Error("coordinator does not load", "partition", sh.part.ID().String(), "offset", int64(l.next), "err", err)
 		}
+		return err
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -75,50 +186,52 @@ func (sh *shard[M]) load() error {
 		return sh.lost
 	}
 	return sh.safely(func() error {
+		sh.machine = l.machine
 		sh.machine.Loaded(time.Now())
-		sh.compact.loaded(sh.part.Bytes(), sh.owner.cfg.CompactBytes)
+		sh.compact = compaction{bytes: sh.part.Bytes(), least: sh.owner.cfg.CompactBytes, live: l.live}
 		close(sh.loaded)
 		sh.owner.cfg.Metrics.loaded.Inc()
 		took := time.Since(begun)
 		sh.owner.cfg.Metrics.loads.Observe(took)
-		sh.owner.cfg.Logger.Debug("coordinator loaded", "partition", sh.part.ID().String(), "records", int64(end-first), "took", took)
+		sh.owner.cfg.Logger.Debug("coordinator loaded", "partition", sh.part.ID().String(), "records", int64(l.next-from), "before", int64(from-l.first), "took", took)
 		return nil
 	})
 }
 
-// pause waits, less long if the shard is lost.
-func (sh *shard[M]) pause(d time.Duration) {
+// pause waits, less long if ctx ends.
+func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-sh.ctx.Done():
+	case <-ctx.Done():
 	}
 }
 
-// replay reads on from an offset and returns the next.
-func (sh *shard[M]) replay(from, end commitlog.Offset) (commitlog.Offset, error) {
-	next, bytes, err := sh.replayRead(from, loadBytes)
-	if err != nil || next >= end || bytes >= loadBytes/2 {
-		return next, err
+// replay reads on and replays what it finds.
+func (l *loading[M]) replay(ctx context.Context, end commitlog.Offset) error {
+	from := l.next
+	bytes, err := l.replayRead(ctx)
+	if err != nil || l.next >= end || bytes >= loadBytes/2 {
+		return err
 	}
 	// The log ends in many small objects, which a Read gets one after another.
-	return sh.replayMany(next, end, max(1, (next-from)/8))
+	return l.replayMany(ctx, end, max(1, (l.next-from)/8))
 }
 
 // replayRead replays what one Read finds.
-func (sh *shard[M]) replayRead(from commitlog.Offset, most int) (next commitlog.Offset, bytes int, err error) {
-	got, err := sh.part.Read(sh.ctx, from, partition.ReadOptions{MaxBytes: most, MinOne: true})
+func (l *loading[M]) replayRead(ctx context.Context) (bytes int, err error) {
+	got, err := l.log.Read(ctx, l.next, commitlog.ReadOptions{MaxBytes: loadBytes, MinOne: true})
 	if err != nil {
-		return from, 0, err
+		return 0, err
 	}
-	defer got.Records.Release()
-	bytes = got.Records.Bytes
-	if next, err = sh.replayRecords(got.Records, from); next == from && err == nil {
+	defer got.Release()
+	from := l.next
+	if err = l.replayRecords(got); l.next == from && err == nil {
 		// Not stable yet, as a shard that was thrown away may have left it.
 		err = errNotStable
 	}
-	return next, bytes, err
+	return got.Bytes, err
 }
 
 const (
@@ -137,15 +250,15 @@ type piece struct {
 }
 
 // read reads the piece; what is behind it may come too.
-func (c *piece) read(ctx context.Context, p *partition.Partition) {
+func (c *piece) read(ctx context.Context, log Source) {
 	for at := c.from; at < c.to; {
-		got, err := p.Read(ctx, at, partition.ReadOptions{MaxBytes: pieceBytes, MinOne: true})
-		if err != nil || got.Records.Bytes == 0 {
+		got, err := log.Read(ctx, at, commitlog.ReadOptions{MaxBytes: pieceBytes, MinOne: true})
+		if err != nil || got.Bytes == 0 {
 			c.err = cmp.Or(err, errNotStable)
 			return
 		}
-		c.got = append(c.got, got.Records)
-		for _, buf := range got.Records.Bufs {
+		c.got = append(c.got, got)
+		for _, buf := range got.Bufs {
 			for b, rest, err := commitlog.SplitBatch(buf); err == nil; b, rest, err = commitlog.SplitBatch(rest) {
 				at = b.LastOffset() + 1
 			}
@@ -155,7 +268,8 @@ func (c *piece) read(ctx context.Context, p *partition.Partition) {
 
 // replayMany reads pieces of step offsets at the same time and replays them in
 // order.
-func (sh *shard[M]) replayMany(from, end, step commitlog.Offset) (commitlog.Offset, error) {
+func (l *loading[M]) replayMany(ctx context.Context, end, step commitlog.Offset) error {
+	from := l.next
 	var pieces []*piece
 	for at := from; at < end && len(pieces) < loadPieces; at += step {
 		pieces = append(pieces, &piece{from: at, to: min(at+step, end)})
@@ -165,17 +279,16 @@ func (sh *shard[M]) replayMany(from, end, step commitlog.Offset) (commitlog.Offs
 	for range min(loadReads, len(pieces)) {
 		wg.Go(func() {
 			for i := int(turn.Add(1)) - 1; i < len(pieces); i = int(turn.Add(1)) - 1 {
-				pieces[i].read(sh.ctx, sh.part)
+				pieces[i].read(ctx, l.log)
 			}
 		})
 	}
 	wg.Wait()
-	next := from
 	var err error
 	for _, c := range pieces {
 		for i := range c.got {
 			if err == nil {
-				next, err = sh.replayRecords(c.got[i], next)
+				err = l.replayRecords(c.got[i])
 			}
 			c.got[i].Release()
 		}
@@ -183,43 +296,46 @@ func (sh *shard[M]) replayMany(from, end, step commitlog.Offset) (commitlog.Offs
 			err = c.err
 		}
 	}
-	if next > from && (errors.Is(err, errNotStable) || errors.Is(err, commitlog.ErrUnavailable)) {
+	if l.next > from && (errors.Is(err, errNotStable) || errors.Is(err, commitlog.ErrUnavailable)) {
 		err = nil // go on from there
 	}
-	return next, err
+	return err
 }
 
-// replayRecords replays what is at from or later and returns the next offset.
-func (sh *shard[M]) replayRecords(records commitlog.Records, from commitlog.Offset) (next commitlog.Offset, err error) {
-	sh.mu.Lock() // against lose, which drops the machine
-	defer sh.mu.Unlock()
-	if sh.lost != nil {
-		return from, sh.lost
-	}
-	next = from
+// safely runs what calls the machine.
+func (l *loading[M]) safely(f func() error) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
-			err = fmt.Errorf("replay %s at %d: %w: panic: %v\n%s", sh.part.ID(), next, errSense, why, debug.Stack())
+			err = fmt.Errorf("replay %s at %d: %w: panic: %v\n%s", l.id, l.next, errSense, why, debug.Stack())
 		}
 	}()
+	return f()
+}
+
+// replayRecords replays what is at next or later.
+func (l *loading[M]) replayRecords(records commitlog.Records) error {
+	l.spend(int64(records.Bytes))
+	return l.safely(func() error { return l.replayBatches(records) })
+}
+
+func (l *loading[M]) replayBatches(records commitlog.Records) error {
 	for _, buf := range records.Bufs {
 		for len(buf) > 0 {
 			batch, rest, err := commitlog.SplitBatch(buf)
 			if err == nil {
-				err = sh.replayBatch(batch, next)
+				err = l.replayBatch(batch)
 			}
 			if err != nil {
-				return next, fmt.Errorf("replay %s at %d: %w: %w", sh.part.ID(), next, errSense, err)
+				return fmt.Errorf("replay %s at %d: %w: %w", l.id, l.next, errSense, err)
 			}
-			next, buf = max(next, batch.LastOffset()+1), rest
+			l.next, buf = max(l.next, batch.LastOffset()+1), rest
 		}
 	}
-	return next, nil
+	return nil
 }
 
-// replayBatch replays the records of one batch that are at from or later. mu is
-// held.
-func (sh *shard[M]) replayBatch(b commitlog.Batch, from commitlog.Offset) error {
+// replayBatch replays the records of one batch that are at next or later.
+func (l *loading[M]) replayBatch(b commitlog.Batch) error {
 	if b.Control() {
 		return nil
 	}
@@ -238,11 +354,11 @@ func (sh *shard[M]) replayBatch(b commitlog.Batch, from commitlog.Offset) error 
 			return err
 		}
 		at := b.BaseOffset() + commitlog.Offset(rec.OffsetDelta)
-		if at < from {
+		if at < l.next {
 			continue
 		}
 		one := Record{Key: bytesOf(rec.Key, rec.KeyBytes), Value: bytesOf(rec.Value, rec.ValueBytes)}
-		if err := sh.machine.Replay(one, int64(at), b.BaseTimestamp()+rec.TimestampDelta); err != nil {
+		if err := l.machine.Replay(one, int64(at), b.BaseTimestamp()+rec.TimestampDelta); err != nil {
 			return err
 		}
 	}

@@ -88,6 +88,9 @@ func (m *member) Await(ctx context.Context, topic metadata.TopicID, number int32
 	return m.set.Await(ctx, topic, number)
 }
 
+// CatchUp is coordinator.Partitions.
+func (m *member) CatchUp(ctx context.Context) error { return m.set.CatchUp(ctx) }
+
 // owner is who has the partition by the image; nil if it is dead.
 func (c *nodes) owner() (*member, metadata.Partition) {
 	p, _ := c.meta.Image().Partition(c.topic, 0)
@@ -110,9 +113,24 @@ func (c *nodes) other() *member {
 }
 
 // move hands the partition to another broker.
-func (c *nodes) move() {
+func (c *nodes) move() { c.moveTo(c.other()) }
+
+// warmMove is move to a broker that has replayed the log before.
+func (c *nodes) warmMove() {
 	from, p := c.owner()
-	for _, h := range from.set.Handover(context.Background(), []partition.Handover{{Topic: c.topic, Partition: 0, Epoch: p.Epoch, Target: c.other().Incarnation}}) {
+	to := c.other()
+	if err := from.Pack(context.Background(), p.Stream); err != nil {
+		c.t.Errorf("pack: %v", err)
+	}
+	if err := to.shards.Warm(context.Background(), p.ID(), to.Follow(p.Stream)); err != nil {
+		c.t.Errorf("warm: %v", err)
+	}
+	c.moveTo(to)
+}
+
+func (c *nodes) moveTo(to *member) {
+	from, p := c.owner()
+	for _, h := range from.set.Handover(context.Background(), []partition.Handover{{Topic: c.topic, Partition: 0, Epoch: p.Epoch, Target: to.Incarnation}}) {
 		if h.Err != nil {
 			c.t.Errorf("move: %v", h.Err)
 		}
@@ -224,7 +242,10 @@ func TestMovesAndDeathsUnderLoad(t *testing.T) {
 		l.some(t.Context())
 		l.pause()
 		what, do := "move", c.move
-		if i%4 == 3 {
+		switch i % 4 {
+		case 1, 2:
+			what, do = "warm move", c.warmMove
+		case 3:
 			what, do = "death", c.kill
 		}
 		do()
@@ -257,7 +278,7 @@ func BenchmarkPause(b *testing.B) {
 		keys  int
 		store time.Duration // latency
 	}{
-		{"move", 1000, 0}, {"death", 1000, 0}, {"move", 100_000, 0}, {"death", 100_000, 0},
+		{"move", 1000, 0}, {"death", 1000, 0}, {"move", 100_000, 0}, {"warm move", 100_000, 0}, {"death", 100_000, 0},
 		{"move", 1000, 20 * time.Millisecond}, {"death", 1000, 20 * time.Millisecond},
 	} {
 		b.Run(fmt.Sprintf("%s/keys=%d/store=%v", k.what, k.keys, k.store), func(b *testing.B) {
@@ -266,7 +287,7 @@ func BenchmarkPause(b *testing.B) {
 			c.fill(k.keys)
 			l := c.load(8)
 			defer l.stop()
-			do := map[string]func(){"move": c.move, "death": c.kill}[k.what]
+			do := map[string]func(){"move": c.move, "warm move": c.warmMove, "death": c.kill}[k.what]
 			sum, most := time.Duration(0), time.Duration(0)
 			for b.Loop() {
 				l.some(b.Context())

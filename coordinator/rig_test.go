@@ -81,8 +81,10 @@ func (m *machine) Delay(d time.Duration) {
 }
 
 func (m *machine) Live(yield func(coordinator.Record) bool) {
+	var key, value []byte // which are the machine's again after yield
 	for k, v := range m.values {
-		if !yield(coordinator.Record{Key: []byte(k), Value: []byte(v)}) {
+		key, value = append(key[:0], k...), append(value[:0], v...)
+		if !yield(coordinator.Record{Key: key, Value: value}) {
 			return
 		}
 	}
@@ -111,6 +113,7 @@ type rig struct {
 	store  *memlog.Store
 	img    *metadata.Image
 	id     commitlog.ID
+	cfg    coordinator.Config[*machine]
 	shards *coordinator.Shards[*machine]
 
 	mu    sync.Mutex
@@ -135,7 +138,7 @@ func newRig(t testing.TB, store memlog.Config, tune ...func(*coordinator.Config[
 	for _, f := range tune {
 		f(&cfg)
 	}
-	r.shards = coordinator.New(cfg)
+	r.cfg, r.shards = cfg, coordinator.New(cfg)
 	t.Cleanup(func() {
 		r.store.Release()
 		r.close()
@@ -208,6 +211,9 @@ func (r *rig) Await(context.Context, metadata.TopicID, int32) (*partition.Partit
 	}
 	return r.part, nil
 }
+
+// CatchUp is coordinator.Partitions.
+func (r *rig) CatchUp(context.Context) error { return nil }
 
 // ProvenSince and Prove are partition.Proof.
 func (r *rig) ProvenSince(time.Time) bool { return false }
@@ -298,3 +304,6 @@ type absent struct{ err error }
 func (a absent) Await(context.Context, metadata.TopicID, int32) (*partition.Partition, error) {
 	return nil, a.err
 }
+
+// CatchUp is coordinator.Partitions.
+func (a absent) CatchUp(context.Context) error { return nil }

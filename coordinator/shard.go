@@ -22,18 +22,18 @@ type shard[M Machine] struct {
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	machine M
+	machine M     // once it has loaded
 	lost    error // why it is gone
 	log     tail
 	replies []*promise // given in the call under way
 	alarm   time.Time  // when run will wake for a Tick; zero is never
 	stalled time.Time  // since when the log takes nothing; zero while it does
+	watched bool       // run will look whether the log takes what it was given
 	compact compaction
 }
 
 func newShard[M Machine](s *Shards[M], p *partition.Partition) *shard[M] {
-	sh := &shard[M]{owner: s, part: p, machine: s.cfg.New(p.ID().Partition),
-		loaded: make(chan struct{}), kick: make(chan struct{}, 1)}
+	sh := &shard[M]{owner: s, part: p, loaded: make(chan struct{}), kick: make(chan struct{}, 1)}
 	sh.ctx, sh.cancel = context.WithCancel(s.ctx)
 	return sh
 }
@@ -180,6 +180,10 @@ func (sh *shard[M]) step(f func(m M, now time.Time) []Record, now time.Time) err
 	if next := sh.machine.Next(); !next.IsZero() && (sh.alarm.IsZero() || next.Before(sh.alarm)) {
 		sh.wake()
 	}
+	if !sh.watched && sh.log.newest != nil && !sh.log.newest.durable() {
+		sh.watched = true
+		sh.wake()
+	}
 	return nil
 }
 
@@ -255,8 +259,8 @@ func (sh *shard[M]) durable(ctx context.Context, e *entry) error {
 
 // run is the shard's goroutine: it loads, and then does what no call does, the
 // ticks of time, appends that had to wait, compaction.
-func (sh *shard[M]) run(pause time.Duration) {
-	sh.pause(pause)
+func (sh *shard[M]) run(before time.Duration) {
+	pause(sh.ctx, before)
 	if err := sh.load(); err != nil {
 		sh.lose(fmt.Errorf("%w: %w", ErrNotCoordinator, err))
 		return
@@ -301,6 +305,10 @@ func (sh *shard[M]) attendTo(now time.Time) (time.Duration, error) {
 		return stallLook, nil
 	}
 	wait := time.Hour
+	since := sh.log.lags()
+	if sh.watched = !since.IsZero(); sh.watched {
+		wait = since.Add(stallAfter).Sub(now)
+	}
 	if len(sh.log.waiting) > 0 {
 		wait = retryAppend
 	} else if err := sh.compactIfDue(now); err != nil {

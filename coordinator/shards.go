@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ponor/metadata"
@@ -20,6 +21,9 @@ type Partitions interface {
 	// Await returns a partition that can serve, and waits a while for one that is
 	// opening.
 	Await(ctx context.Context, topic metadata.TopicID, number int32) (*partition.Partition, error)
+	// CatchUp returns once Await goes by metadata that is as new as the quorum's was
+	// at the call.
+	CatchUp(ctx context.Context) error
 }
 
 // Config is what Shards need. Topic, New, Image and Partitions are required.
@@ -65,7 +69,11 @@ type Shards[M Machine] struct {
 	mu     sync.Mutex
 	shards map[shardKey]*shard[M]
 	open   map[shardKey]*partition.Partition // that this node serves
-	closed bool
+	// shadows are of partitions that are to come; budget is how many bytes of logs
+	// may still be replayed into them.
+	shadows map[shardKey]*shadow[M]
+	budget  atomic.Int64
+	closed  bool
 }
 
 // New returns Shards that own nothing until Opened. Close ends what they started.
@@ -80,7 +88,8 @@ func New[M Machine](cfg Config[M]) *Shards[M] {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Shards[M]{cfg: cfg, loading: make(chan struct{}, cfg.Parallel),
-		shards: make(map[shardKey]*shard[M]), open: make(map[shardKey]*partition.Partition)}
+		shards: make(map[shardKey]*shard[M]), open: make(map[shardKey]*partition.Partition), shadows: make(map[shardKey]*shadow[M])}
+	s.budget.Store(shadowBytes)
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -197,11 +206,22 @@ func (s *Shards[M]) here(ctx context.Context, k shardKey) (*shard[M], error) {
 	return nil, absent(k.number, err)
 }
 
+// errNoShard: the partition is here and cannot be used: its log makes no sense, or is
+// lost, and it is about to go.
+var errNoShard = errors.New("its log does not load, or it is closing")
+
+// catchUp is that of Partitions, for as long as a call may wait.
+func (s *Shards[M]) catchUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.LoadWait)
+	defer cancel()
+	return s.cfg.Partitions.CatchUp(ctx)
+}
+
 // absent is why there is no shard of a partition.
 func absent(number int32, err error) error {
 	switch {
-	case err == nil: // its log is lost, and it is about to go
-		return fmt.Errorf("%w: partition %d, which keeps it, is closing", ErrNotCoordinator, number)
+	case err == nil:
+		return fmt.Errorf("%w: partition %d, which keeps it: %w", ErrNotCoordinator, number, errNoShard)
 	case errors.Is(err, partition.ErrOpening):
 		return fmt.Errorf("%w: %w", ErrLoading, err)
 	case errors.Is(err, partition.ErrNotLeader):
@@ -228,21 +248,28 @@ func (s *Shards[M]) Do(ctx context.Context, key string, arrived time.Time, f fun
 // Do for each, and returns the answers. Partitions that others have, or get meanwhile,
 // are left out. An error says that there would be more, and then there are none:
 // ErrLoading that one still loads, ErrUnavailable that this node cannot prove that it
-// owns one (ans-2).
+// owns one (ans-2), or none but these, or that the log of one makes no sense.
 func All[T any, M Machine](ctx context.Context, s *Shards[M], arrived time.Time, f func(m M, now time.Time) (T, []Record)) ([]T, error) {
 	t, ok := s.topic()
 	if !ok {
 		return nil, nil
 	}
-	// One wait for a partition that is not here shows what this node has by now.
-	fresh, cancel := context.WithCancel(ctx)
-	defer cancel()
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	fresh := false
 	var answers []T
 	for number := range t.Partitions {
 		k := shardKey{t.ID, number}
-		sh, err := s.here(fresh, k)
-		if sh == nil {
-			cancel()
+		if !fresh && s.shard(k) == nil {
+			// It may have come here a moment ago.
+			if err := s.catchUp(ctx); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+			}
+			fresh = true
+		}
+		sh, err := s.here(over, k)
+		if sh == nil && errors.Is(err, ErrLoading) {
+			sh, err = s.here(ctx, k) // it is ours, and opens
 		}
 		if err == nil {
 			err = sh.await(ctx, s.cfg.LoadWait)
@@ -260,6 +287,8 @@ func All[T any, M Machine](ctx context.Context, s *Shards[M], arrived time.Time,
 			answers = append(answers, answer)
 		case !errors.Is(err, ErrNotCoordinator):
 			return nil, err
+		case errors.Is(err, errNoShard):
+			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		case sh != nil && s.shard(k) == sh:
 			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		case sh != nil && s.shard(k) != nil:

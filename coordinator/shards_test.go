@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -414,6 +415,121 @@ func TestTimeStandsStillWhileTheLogTakesNothing(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if got, ok := r.state()["a"]; ok {
 			t.Fatalf("a is %q after its time", got)
+		}
+	})
+}
+
+// The same if nobody calls meanwhile, and if the log goes on before anybody would have
+// been late.
+func TestTimeStandsStillWhileNobodyCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{Latency: time.Millisecond})
+		r.open()
+		err := r.shards.Do(t.Context(), "a", time.Now(), func(m *machine, now time.Time) []coordinator.Record {
+			m.ends["a"] = now.Add(10 * time.Second)
+			return m.set("a", "1")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.store.Hold()
+		b := later(func() error { return r.set("b", "1") })
+		time.Sleep(9 * time.Second)
+		r.store.Release()
+		ended(t, "set", b, nil)
+		time.Sleep(9 * time.Second)
+		if got := r.state()["a"]; got != "1" {
+			t.Fatalf("the time of a is over after %v less than it had", time.Second)
+		}
+		time.Sleep(2 * time.Second)
+		if got, ok := r.state()["a"]; ok {
+			t.Fatalf("a is %q after its time", got)
+		}
+	})
+}
+
+// warnings counts what is worth a warning.
+type warnings struct{ atomic.Int64 }
+
+func (*warnings) Enabled(_ context.Context, l slog.Level) bool { return l == slog.LevelWarn }
+func (w *warnings) Handle(context.Context, slog.Record) error  { w.Add(1); return nil }
+func (w *warnings) WithAttrs([]slog.Attr) slog.Handler         { return w }
+func (w *warnings) WithGroup(string) slog.Handler              { return w }
+
+// A log that cannot be read for long is no news ten times a second.
+func TestALogThatCannotBeReadIsSaidNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		said := new(warnings)
+		r := newRig(t, memlog.Config{}, func(cfg *coordinator.Config[*machine]) { cfg.Logger = slog.New(said) })
+		r.open()
+		if err := r.set("a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		r.close()
+		time.Sleep(time.Minute) // no proof is fresh enough
+		r.setProof(errors.New("cut off"))
+		r.open()
+		time.Sleep(25 * time.Second)
+		if n := said.Load(); n != 3 {
+			t.Errorf("%d warnings within 25 s", n)
+		}
+		r.setProof(nil)
+		time.Sleep(time.Second)
+		if got := r.state()["a"]; got != "1" {
+			t.Errorf("a is %q", got)
+		}
+	})
+}
+
+// arriving are partitions that come to this node when it asks.
+type arriving struct {
+	*rig
+	err error // of asking
+}
+
+// CatchUp is coordinator.Partitions.
+func (a *arriving) CatchUp(context.Context) error {
+	if a.err == nil && a.partition() == nil {
+		a.open()
+	}
+	return a.err
+}
+
+// What came a moment ago is listed, and if it cannot be known what came there is no list.
+func TestAllOfWhatHasJustCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parts := new(arriving)
+		r := newRig(t, memlog.Config{}, func(cfg *coordinator.Config[*machine]) { cfg.Partitions = parts })
+		parts.rig = r
+		r.open()
+		if err := r.set("a", "1"); err != nil {
+			t.Fatal(err)
+		}
+		r.close()
+		parts.err = errors.New("the quorum does not answer")
+		if got, err := r.all(); !errors.Is(err, coordinator.ErrUnavailable) {
+			t.Errorf("all of who knows nothing: %v, %v", got, err)
+		}
+		parts.err = nil
+		if got, err := r.all(); err != nil || len(got) != 1 || got[0]["a"] != "1" {
+			t.Errorf("all: %v, %v", got, err)
+		}
+	})
+}
+
+// A list without what cannot be loaded would say that this is not there.
+func TestAllOfWhatMakesNoSenseIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, memlog.Config{})
+		r.open()
+		if err := r.set("poison", "1"); err != nil {
+			t.Fatal(err)
+		}
+		r.close()
+		r.open()
+		synctest.Wait()
+		if got, err := r.all(); !errors.Is(err, coordinator.ErrUnavailable) {
+			t.Fatalf("all: %v, %v", got, err)
 		}
 	})
 }

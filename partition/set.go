@@ -165,7 +165,7 @@ func (s *Set) Await(ctx context.Context, topic metadata.TopicID, number int32) (
 			return p, nil
 		}
 		if change == nil {
-			if asked || s.justGave(k) || !s.catchUp(ctx) {
+			if asked || s.justGave(k) || !s.catchUpSoon(ctx) {
 				return nil, why
 			}
 			asked = true
@@ -185,13 +185,16 @@ func (s *Set) Await(ctx context.Context, topic metadata.TopicID, number int32) (
 // wrong broker is better sent on soon.
 const catchUpPatience = 100 * time.Millisecond
 
-// catchUp has the image be as new as the quorum's is now; false if that failed.
-// Those who ask at the same time share a barrier.
-func (s *Set) catchUp(ctx context.Context) bool {
+// catchUpSoon is CatchUp within catchUpPatience; false if that failed.
+func (s *Set) catchUpSoon(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, catchUpPatience)
 	defer cancel()
-	return s.barrier.Prove(ctx, time.Now()) == nil
+	return s.CatchUp(ctx) == nil
 }
+
+// CatchUp has the image be as new as the quorum's is now. Those who ask at the same
+// time share a barrier.
+func (s *Set) CatchUp(ctx context.Context) error { return s.barrier.Prove(ctx, time.Now()) }
 
 // absent says why a partition is not open, and if that may change soon, by
 // which channel.

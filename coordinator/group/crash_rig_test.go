@@ -123,6 +123,9 @@ func (d *death) Await(context.Context, metadata.TopicID, int32) (*partition.Part
 	return nil, partition.ErrNotLeader
 }
 
+// CatchUp is coordinator.Partitions.
+func (d *death) CatchUp(context.Context) error { return nil }
+
 // deathStore and deathLog stand between a coordinator and its log.
 type deathStore struct{ d *death }
 

@@ -1,6 +1,7 @@
 package group_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"testing"
@@ -35,7 +36,10 @@ func BenchmarkReplay(b *testing.B) {
 	fill(b, d, 1000, 100)
 	var log []coordinator.Record
 	_ = d.current().Do(context.Background(), "", time.Now(), func(m *group.Machine, _ time.Time) []coordinator.Record {
-		m.Live(func(r coordinator.Record) bool { log = append(log, r); return true })
+		m.Live(func(r coordinator.Record) bool {
+			log = append(log, coordinator.Record{Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value)})
+			return true
+		})
 		return nil
 	})
 	for b.Loop() {

@@ -37,15 +37,10 @@ func (h *handle) Trim(ctx context.Context, to commitlog.Offset) error {
 			s.trimmed(p.Start)
 			return nil
 		case p.End < to:
-			e.requestPack()
-			select {
-			case <-round:
-				continue
-			case <-e.fenced:
-				return e.FencedErr()
-			case <-ctx.Done():
-				return ctx.Err()
+			if err := e.awaitPack(ctx, round); err != nil {
+				return err
 			}
+			continue
 		}
 		safe, err := e.keepsState(ctx, p, to)
 		if err == nil && !safe {

@@ -66,3 +66,12 @@ func (n *Node) tellDeletions(ctx context.Context) {
 		}
 	}
 }
+
+// CatchUp has the image be as new as the quorum's is now. Who is not registered has
+// nothing that the image could tell of.
+func (h *hosted) CatchUp(ctx context.Context) error {
+	if s := h.set.Load(); s != nil {
+		return s.CatchUp(ctx)
+	}
+	return nil
+}
