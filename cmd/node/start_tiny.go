@@ -14,7 +14,7 @@ import (
 // by them. It is for tests, and its flag is hidden.
 func tiny(cfg *process.Config) {
 	cfg.TuneLogs = func(l *sharedlog.Config) {
-		l.PackAge, l.MaintainEvery, l.SweepEvery = 5*time.Second, 3*time.Second, 7*time.Second
+		l.PackAge, l.MaintainEvery, l.SweepEvery = 5*time.Second, 3*time.Second, 3*time.Second
 		l.PackBytes, l.ReadCacheBytes, l.ObjectBytes, l.MaxExtents, l.AdoptBytes = 256<<10, 1<<20, 1<<20, 4, 1<<10
 	}
 	cfg.TunePartitions = func(p *partition.SetConfig) { p.RetentionInterval = 4 * time.Second }

@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 
 	"ponor/jepsen/check"
 	"ponor/jepsen/cluster"
@@ -78,6 +79,53 @@ func (p *process) fetch(ctx context.Context, leader int32, part history.Partitio
 	}
 	got := &resp.Topics[0].Partitions[0]
 	return got, kerr.ErrorForCode(got.ErrorCode)
+}
+
+// direct is a client that asks one node, and nothing before what it is told to ask:
+// what it asks a node that is paused is there when that goes on.
+func (p *process) direct(node int32) (*kgo.Client, error) {
+	if cl := p.nodes[node]; cl != nil {
+		return cl, nil
+	}
+	only := &kversion.Versions{}
+	only.SetMaxKeyVersion(kmsg.ListOffsets.Int16(), listVersion)
+	at := slices.Index(p.env.Cluster.Nodes(), node)
+	cl, err := cluster.Client(p.env.Cluster.Bootstrap()[at:at+1], kgo.Dialer(p.wire.dial), kgo.RequestRetries(0), kgo.MaxVersions(only))
+	if err != nil {
+		return nil, err
+	}
+	if p.nodes == nil {
+		p.nodes = make(map[int32]*kgo.Client)
+	}
+	p.nodes[node], p.others = cl, append(p.others, cl)
+	return cl, nil
+}
+
+// listVersion of ListOffsets is the first that tells the leader epoch.
+const listVersion = 4
+
+// listAt asks one node for the high watermark of a key, once.
+func (p *process) listAt(ctx context.Context, node int32, k history.Key) (history.Offset, error) {
+	cl, err := p.direct(node)
+	if err != nil {
+		return history.Offset{}, err
+	}
+	part := p.env.partition(k)
+	req := kmsg.NewPtrListOffsetsRequest()
+	t, rp := kmsg.NewListOffsetsRequestTopic(), kmsg.NewListOffsetsRequestTopicPartition()
+	rp.Partition, rp.Timestamp = part.Partition, -1
+	t.Topic, t.Partitions = part.Topic, append(t.Partitions, rp)
+	req.Topics = append(req.Topics, t)
+	kresp, err := cl.SeedBrokers()[0].Request(ctx, req)
+	if err != nil {
+		return history.Offset{}, err
+	}
+	resp := kresp.(*kmsg.ListOffsetsResponse)
+	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 {
+		return history.Offset{}, fmt.Errorf("list-offsets answered for %d topics", len(resp.Topics))
+	}
+	got := &resp.Topics[0].Partitions[0]
+	return history.Offset{Key: k, Offset: got.Offset, Epoch: got.LeaderEpoch}, kerr.ErrorForCode(got.ErrorCode)
 }
 
 // topicID asks for the id of a topic.

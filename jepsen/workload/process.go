@@ -28,9 +28,10 @@ type process struct {
 	born    time.Time
 
 	client client
-	wire   *wire         // of clients in this process
-	others []*kgo.Client // beside client, with the same wire
-	admin  *kgo.Client   // see once
+	wire   *wire                 // of clients in this process
+	others []*kgo.Client         // beside client, with the same wire
+	admin  *kgo.Client           // see once
+	nodes  map[int32]*kgo.Client // see direct
 	known  map[string]bool
 
 	consuming bool          // there is a consumer
@@ -66,7 +67,7 @@ func (p *process) crash() {
 	for _, cl := range p.others {
 		p.env.closing.Go(cl.CloseAllowingRebalance)
 	}
-	p.consuming, p.others, p.admin = false, nil, nil
+	p.consuming, p.others, p.admin, p.nodes = false, nil, nil, nil
 }
 
 // send appends records to keys, one batch for each key, and returns the outcome.

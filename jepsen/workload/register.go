@@ -47,8 +47,12 @@ func (w *register) thread(ctx context.Context, env *Env, pace *pacer, rng *rand.
 		switch n := rng.IntN(8); {
 		case n < 4:
 			alive = p.send(p.sendable(make([]history.Key, 1+rng.IntN(3)))) != history.Info
-		case n < 6:
+		case n < 5 || n < 6 && !env.Exclusive:
 			alive = w.end(p) != history.Info
+		case n < 6:
+			nodes := env.Cluster.Nodes()
+			alive = true
+			w.endOf(p, nodes[rng.IntN(len(nodes))])
 		default:
 			alive = w.readAll(p) != history.Info
 		}
@@ -74,6 +78,23 @@ func (*register) end(p *process) history.Outcome {
 		return history.Info // a new client knows the leader better
 	}
 	return history.OK
+}
+
+// endOf asks one node, whether it leads, did so before or never will: who does not
+// lead has to know that it does not. Whoever it is, other nodes may answer the client.
+func (*register) endOf(p *process, node int32) {
+	op := p.env.begin(p.id, history.ListOffsets)
+	op.Keys, op.Spec, op.Node = []history.Key{0}, "latest", node
+	ctx, cancel := context.WithTimeout(context.Background(), p.env.OpTimeout)
+	defer cancel()
+	o, err := p.listAt(ctx, node, 0)
+	t := history.OK
+	if err != nil {
+		t = history.Fail // it only reads
+	} else {
+		op.Offsets = []history.Offset{o}
+	}
+	p.env.end(op, t, err)
 }
 
 // readAll reads the partition from its start until an answer reaches the high
