@@ -91,10 +91,6 @@ func (f *fetchCall) locate(ctx context.Context, a *fetchAnswer) {
 	a.vanished, p.missing = err != nil && !p.missing, err != nil
 	if err != nil {
 		a.out.ErrorCode = codeOf(err)
-		if plant.On(plant.EmptyOnError) {
-			a.out.ErrorCode, a.ends = 0, false
-			return
-		}
 		f.errors.fetch.count(a.out.ErrorCode)
 		f.set.unwatch(p)
 		return
@@ -129,6 +125,9 @@ func (f *fetchCall) refuse(ctx context.Context, a *fetchAnswer, err error) {
 		f.errors.fetch.count(a.out.ErrorCode)
 	}
 	a.out.HighWatermark, a.out.LastStableOffset, a.out.LogStartOffset = -1, -1, -1
+	if plant.On(plant.EmptyOnError) {
+		a.out.ErrorCode = 0
+	}
 	switch a.out.ErrorCode {
 	case kerr.NotLeaderForPartition.Code, kerr.FencedLeaderEpoch.Code:
 		a.out.CurrentLeader = leaderHint(f.image(), a.topic, a.out.Index)
