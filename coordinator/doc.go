@@ -16,11 +16,11 @@
 //     did not is thrown away with the whole shard: there is no rollback.
 //  4. A shard's log is at most some times as long as its live state (compact.go).
 //
-// A new owner loads when the partition has opened. A log holds at most compactFactor
-// times its live records, and takes less than 0.5 µs of CPU a record: one of 20,000
-// offsets (200 groups that read 100 partitions each) loads within 10 ms, one of a million
-// in half a second, in which its groups' calls wait or meet ErrLoading. Who knows that it
-// is to become the owner can replay most of that before (warm.go).
+// A new owner loads when the partition has opened, not before the old one has let go: a
+// log holds at most compactFactor times its live records, and one of 20,000 offsets (200
+// groups that read 100 partitions each) loads in less than the move itself takes. One of
+// a million takes long enough for its groups' calls to wait or meet ErrLoading. More
+// partitions of the topic are the remedy: they load beside each other.
 //
 // A call runs on its caller's goroutine. A loaded shard has one goroutine, for
 // time and trouble, which sleeps while there is neither.

@@ -31,86 +31,34 @@ var (
 	errSense = errors.New("log makes no sense")
 )
 
-// Source is a log that is loaded.
-type Source interface {
-	// Bounds are where it begins, and up to where it can be read (Stable) or soon
-	// will (End).
-	Bounds() commitlog.Bounds
-	// Read is that of commitlog.Log.
-	Read(ctx context.Context, from commitlog.Offset, opts commitlog.ReadOptions) (commitlog.Records, error)
-}
-
-// served is a partition of this node as a Source.
-type served struct{ *partition.Partition }
-
-// Bounds implements Source.
-func (p served) Bounds() commitlog.Bounds {
-	return commitlog.Bounds{Start: p.Start(), Stable: p.HighWatermark(), End: p.End()}
-}
-
-// Read implements Source.
-func (p served) Read(ctx context.Context, from commitlog.Offset, opts commitlog.ReadOptions) (commitlog.Records, error) {
-	got, err := p.Partition.Read(ctx, from, partition.ReadOptions{MaxBytes: opts.MaxBytes, MinOne: opts.MinOne})
-	return got.Records, err
-}
-
 // loading is a machine into which a log is replayed.
 type loading[M Machine] struct {
 	cfg     *Config[M]
-	id      commitlog.ID
-	log     Source
+	part    *partition.Partition
 	machine M
 	// The machine has the records of [first, next); first was the log's start.
 	first, next commitlog.Offset
-	live        int64         // bytes of its live records when the replay had ended; 0 unknown
-	bytes       int64         // of the log that were replayed
-	budget      *atomic.Int64 // of bytes that may still be replayed; nil for no bound
-	warned      time.Time     // when it was last said that the log cannot be read
+	live        int64     // bytes of its live records when the replay had ended; 0 unknown
+	warned      time.Time // when it was last said that the log cannot be read
 }
 
-func newLoading[M Machine](cfg *Config[M], id commitlog.ID, log Source) *loading[M] {
-	l := &loading[M]{cfg: cfg, id: id, log: log}
+func newLoading[M Machine](cfg *Config[M], p *partition.Partition) *loading[M] {
+	l := &loading[M]{cfg: cfg, part: p}
 	l.restart()
 	return l
 }
 
 // restart begins anew at the log's start.
 func (l *loading[M]) restart() {
-	l.machine, l.live = l.cfg.New(l.id.Partition), 0
-	l.spend(-l.bytes)
-	l.first = l.log.Bounds().Start
+	l.machine, l.live = l.cfg.New(l.part.ID().Partition), 0
+	l.first = l.part.Start()
 	l.next = l.first
 }
 
-// bind has what is replayed, and was, count against another budget, nil for none.
-func (l *loading[M]) bind(budget *atomic.Int64) {
-	n := l.bytes
-	l.spend(-n)
-	l.budget = budget
-	l.spend(n)
-}
-
-// spend takes bytes that were replayed from the budget.
-func (l *loading[M]) spend(n int64) {
-	l.bytes += n
-	if l.budget != nil {
-		l.budget.Add(-n)
-	}
-}
-
-// follow goes on in another view of the same log. If that begins behind what was
-// replayed, records are missing, of which some may have been tombstones.
-func (l *loading[M]) follow(log Source) {
-	l.log = log
-	if b := log.Bounds(); b.Start > l.next || b.End < l.next {
-		l.restart()
-	}
-}
-
-// run replays the log up to its end of now, or as far as the budget goes, however often
-// a read fails. An error says that ctx has ended or that the log makes no sense.
+// run replays the log up to its end of now, however often a read fails. An error says
+// that ctx has ended or that the log makes no sense.
 func (l *loading[M]) run(ctx context.Context) error {
-	for end := l.log.Bounds().End; l.next < end && (l.budget == nil || l.budget.Load() > 0); {
+	for end := l.part.End(); l.next < end; {
 		err := l.replay(ctx, end)
 		switch {
 		case err == nil:
@@ -129,7 +77,7 @@ func (l *loading[M]) run(ctx context.Context) error {
 			// As long as the partition is not closed it is ours, as far as we know.
 			if now := time.Now(); now.Sub(l.warned) >= loadWarn {
 				l.warned = now
-				l.cfg.Logger.Warn("coordinator does not load, it will be tried again", "partition", l.id.String(), "offset", int64(l.next), "err", err)
+				l.cfg.Logger.Warn("coordinator does not load, it will be tried again", "partition", l.part.ID().String(), "offset", int64(l.next), "err", err)
 			}
 			pause(ctx, loadRetry)
 		}
@@ -163,13 +111,7 @@ func (sh *shard[M]) load() error {
 		return errors.New("lost before it was loaded")
 	}
 	begun := time.Now()
-	l := sh.owner.shadow(keyOf(sh.part))
-	if l == nil {
-		l = newLoading(&sh.owner.cfg, sh.part.ID(), served{sh.part})
-	} else {
-		l.follow(served{sh.part})
-	}
-	from := l.next
+	l := newLoading(&sh.owner.cfg, sh.part)
 	err := l.run(sh.ctx) // nobody else appends
 	if err == nil {
 		err = l.measure(sh.part.Bytes())
@@ -193,7 +135,7 @@ func (sh *shard[M]) load() error {
 		sh.owner.cfg.Metrics.loaded.Inc()
 		took := time.Since(begun)
 		sh.owner.cfg.Metrics.loads.Observe(took)
-		sh.owner.cfg.Logger.Debug("coordinator loaded", "partition", sh.part.ID().String(), "records", int64(l.next-from), "before", int64(from-l.first), "took", took)
+		sh.owner.cfg.Logger.Debug("coordinator loaded", "partition", sh.part.ID().String(), "records", int64(l.next-l.first), "took", took)
 		return nil
 	})
 }
@@ -221,17 +163,17 @@ func (l *loading[M]) replay(ctx context.Context, end commitlog.Offset) error {
 
 // replayRead replays what one Read finds.
 func (l *loading[M]) replayRead(ctx context.Context) (bytes int, err error) {
-	got, err := l.log.Read(ctx, l.next, commitlog.ReadOptions{MaxBytes: loadBytes, MinOne: true})
+	got, err := l.part.Read(ctx, l.next, partition.ReadOptions{MaxBytes: loadBytes, MinOne: true})
 	if err != nil {
 		return 0, err
 	}
-	defer got.Release()
+	defer got.Records.Release()
 	from := l.next
-	if err = l.replayRecords(got); l.next == from && err == nil {
+	if err = l.replayRecords(got.Records); l.next == from && err == nil {
 		// Not stable yet, as a shard that was thrown away may have left it.
 		err = errNotStable
 	}
-	return got.Bytes, err
+	return got.Records.Bytes, err
 }
 
 const (
@@ -250,15 +192,15 @@ type piece struct {
 }
 
 // read reads the piece; what is behind it may come too.
-func (c *piece) read(ctx context.Context, log Source) {
+func (c *piece) read(ctx context.Context, part *partition.Partition) {
 	for at := c.from; at < c.to; {
-		got, err := log.Read(ctx, at, commitlog.ReadOptions{MaxBytes: pieceBytes, MinOne: true})
-		if err != nil || got.Bytes == 0 {
+		got, err := part.Read(ctx, at, partition.ReadOptions{MaxBytes: pieceBytes, MinOne: true})
+		if err != nil || got.Records.Bytes == 0 {
 			c.err = cmp.Or(err, errNotStable)
 			return
 		}
-		c.got = append(c.got, got)
-		for _, buf := range got.Bufs {
+		c.got = append(c.got, got.Records)
+		for _, buf := range got.Records.Bufs {
 			for b, rest, err := commitlog.SplitBatch(buf); err == nil; b, rest, err = commitlog.SplitBatch(rest) {
 				at = b.LastOffset() + 1
 			}
@@ -279,7 +221,7 @@ func (l *loading[M]) replayMany(ctx context.Context, end, step commitlog.Offset)
 	for range min(loadReads, len(pieces)) {
 		wg.Go(func() {
 			for i := int(turn.Add(1)) - 1; i < len(pieces); i = int(turn.Add(1)) - 1 {
-				pieces[i].read(ctx, l.log)
+				pieces[i].read(ctx, l.part)
 			}
 		})
 	}
@@ -306,7 +248,7 @@ func (l *loading[M]) replayMany(ctx context.Context, end, step commitlog.Offset)
 func (l *loading[M]) safely(f func() error) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
-			err = fmt.Errorf("replay %s at %d: %w: panic: %v\n%s", l.id, l.next, errSense, why, debug.Stack())
+			err = fmt.Errorf("replay %s at %d: %w: panic: %v\n%s", l.part.ID(), l.next, errSense, why, debug.Stack())
 		}
 	}()
 	return f()
@@ -314,7 +256,6 @@ func (l *loading[M]) safely(f func() error) (err error) {
 
 // replayRecords replays what is at next or later.
 func (l *loading[M]) replayRecords(records commitlog.Records) error {
-	l.spend(int64(records.Bytes))
 	return l.safely(func() error { return l.replayBatches(records) })
 }
 
@@ -326,7 +267,7 @@ func (l *loading[M]) replayBatches(records commitlog.Records) error {
 				err = l.replayBatch(batch)
 			}
 			if err != nil {
-				return fmt.Errorf("replay %s at %d: %w: %w", l.id, l.next, errSense, err)
+				return fmt.Errorf("replay %s at %d: %w: %w", l.part.ID(), l.next, errSense, err)
 			}
 			l.next, buf = max(l.next, batch.LastOffset()+1), rest
 		}

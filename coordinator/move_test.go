@@ -113,24 +113,9 @@ func (c *nodes) other() *member {
 }
 
 // move hands the partition to another broker.
-func (c *nodes) move() { c.moveTo(c.other()) }
-
-// warmMove is move to a broker that has replayed the log before.
-func (c *nodes) warmMove() {
+func (c *nodes) move() {
 	from, p := c.owner()
-	to := c.other()
-	if err := from.Pack(context.Background(), p.Stream); err != nil {
-		c.t.Errorf("pack: %v", err)
-	}
-	if err := to.shards.Warm(context.Background(), p.ID(), to.Follow(p.Stream)); err != nil {
-		c.t.Errorf("warm: %v", err)
-	}
-	c.moveTo(to)
-}
-
-func (c *nodes) moveTo(to *member) {
-	from, p := c.owner()
-	for _, h := range from.set.Handover(context.Background(), []partition.Handover{{Topic: c.topic, Partition: 0, Epoch: p.Epoch, Target: to.Incarnation}}) {
+	for _, h := range from.set.Handover(context.Background(), []partition.Handover{{Topic: c.topic, Partition: 0, Epoch: p.Epoch, Target: c.other().Incarnation}}) {
 		if h.Err != nil {
 			c.t.Errorf("move: %v", h.Err)
 		}
@@ -242,10 +227,7 @@ func TestMovesAndDeathsUnderLoad(t *testing.T) {
 		l.some(t.Context())
 		l.pause()
 		what, do := "move", c.move
-		switch i % 4 {
-		case 1, 2:
-			what, do = "warm move", c.warmMove
-		case 3:
+		if i%4 == 3 {
 			what, do = "death", c.kill
 		}
 		do()
@@ -278,7 +260,7 @@ func BenchmarkPause(b *testing.B) {
 		keys  int
 		store time.Duration // latency
 	}{
-		{"move", 1000, 0}, {"death", 1000, 0}, {"move", 100_000, 0}, {"warm move", 100_000, 0}, {"death", 100_000, 0},
+		{"move", 1000, 0}, {"death", 1000, 0}, {"move", 100_000, 0}, {"death", 100_000, 0},
 		{"move", 1000, 20 * time.Millisecond}, {"death", 1000, 20 * time.Millisecond},
 	} {
 		b.Run(fmt.Sprintf("%s/keys=%d/store=%v", k.what, k.keys, k.store), func(b *testing.B) {
@@ -287,7 +269,7 @@ func BenchmarkPause(b *testing.B) {
 			c.fill(k.keys)
 			l := c.load(8)
 			defer l.stop()
-			do := map[string]func(){"move": c.move, "warm move": c.warmMove, "death": c.kill}[k.what]
+			do := map[string]func(){"move": c.move, "death": c.kill}[k.what]
 			sum, most := time.Duration(0), time.Duration(0)
 			for b.Loop() {
 				l.some(b.Context())

@@ -113,7 +113,6 @@ type rig struct {
 	store  *memlog.Store
 	img    *metadata.Image
 	id     commitlog.ID
-	cfg    coordinator.Config[*machine]
 	shards *coordinator.Shards[*machine]
 
 	mu    sync.Mutex
@@ -138,7 +137,7 @@ func newRig(t testing.TB, store memlog.Config, tune ...func(*coordinator.Config[
 	for _, f := range tune {
 		f(&cfg)
 	}
-	r.cfg, r.shards = cfg, coordinator.New(cfg)
+	r.shards = coordinator.New(cfg)
 	t.Cleanup(func() {
 		r.store.Release()
 		r.close()

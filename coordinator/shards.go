@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"ponor/metadata"
@@ -69,11 +68,7 @@ type Shards[M Machine] struct {
 	mu     sync.Mutex
 	shards map[shardKey]*shard[M]
 	open   map[shardKey]*partition.Partition // that this node serves
-	// shadows are of partitions that are to come; budget is how many bytes of logs
-	// may still be replayed into them.
-	shadows map[shardKey]*shadow[M]
-	budget  atomic.Int64
-	closed  bool
+	closed bool
 }
 
 // New returns Shards that own nothing until Opened. Close ends what they started.
@@ -88,8 +83,7 @@ func New[M Machine](cfg Config[M]) *Shards[M] {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Shards[M]{cfg: cfg, loading: make(chan struct{}, cfg.Parallel),
-		shards: make(map[shardKey]*shard[M]), open: make(map[shardKey]*partition.Partition), shadows: make(map[shardKey]*shadow[M])}
-	s.budget.Store(shadowBytes)
+		shards: make(map[shardKey]*shard[M]), open: make(map[shardKey]*partition.Partition)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }

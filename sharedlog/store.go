@@ -95,15 +95,6 @@ func (s *Store) Flip(ctx context.Context, streams []*metadatapb.FlipStream, free
 	return s.engine.Flip(ctx, streams, freeze)
 }
 
-// Follow reads a stream that another incarnation owns, or this one; see
-// engine.Follower.
-func (s *Store) Follow(id commitlog.StreamID) *engine.Follower { return s.engine.Follow(id) }
-
-// Pack has who follows a stream of this incarnation see what is durable of it now.
-func (s *Store) Pack(ctx context.Context, id commitlog.StreamID) error {
-	return s.engine.Pack(ctx, id)
-}
-
 // Stats are the store's numbers now.
 func (s *Store) Stats() engine.Stats { return s.engine.Stats() }
 

@@ -63,6 +63,20 @@ func (h *handle) Trim(ctx context.Context, to commitlog.Offset) error {
 	}
 }
 
+// awaitPack has a round of packing made, and waits until round, which is of before, has
+// ended.
+func (e *Engine) awaitPack(ctx context.Context, round <-chan struct{}) error {
+	e.requestPack()
+	select {
+	case <-round:
+		return e.FencedErr()
+	case <-e.fenced:
+		return e.FencedErr()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // metaError makes an error of the metadata one that callers know.
 func metaError(err error) error {
 	var rejected *metadata.Error
