@@ -140,10 +140,10 @@ func (m *lightMember) classic(ctx context.Context) error {
 
 // ending is no error of who was told to end.
 func ending(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 func (m *lightMember) join(ctx context.Context) (*kmsg.JoinGroupResponse, error) {

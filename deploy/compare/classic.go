@@ -102,8 +102,8 @@ func leaveRequest(group string, members ...string) *kmsg.LeaveGroupRequest {
 }
 
 // alone makes a stable group of one member.
-func (s *session) alone(client, group string, more ...func(*kmsg.JoinGroupRequest)) (member string, generation int32) {
-	joined := as[*kmsg.JoinGroupResponse](s, client, "join", 9, joinRequest(group, s.memberID(client, group), more...))
+func (s *session) alone(client, group string) (member string, generation int32) {
+	joined := as[*kmsg.JoinGroupResponse](s, client, "join", 9, joinRequest(group, s.memberID(client, group)))
 	as[*kmsg.SyncGroupResponse](s, client, "sync", 5, syncRequest(group, joined.MemberID, joined.Generation, joined.MemberID))
 	return joined.MemberID, joined.Generation
 }

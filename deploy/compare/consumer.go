@@ -214,7 +214,7 @@ func consumerTwo(s *session) {
 	}
 	a = s.beat("a gave up", beatRequest(group, "a", a.MemberEpoch, s.owns("t", kept...)))
 	s.describeConsumers(group)
-	b = s.beat("b gets", beatRequest(group, "b", b.MemberEpoch))
+	s.beat("b gets", beatRequest(group, "b", b.MemberEpoch))
 	s.describeConsumers(group)
 	s.beat("b leaves", beatRequest(group, "b", -1))
 	s.describeConsumers(group)
@@ -252,7 +252,7 @@ func consumerStatic(s *session) {
 	ask[*kmsg.OffsetCommitResponse](s, "the old id", 9, o)
 	s.beat("the new id", beatRequest(group, "b", b.MemberEpoch, instance("i")))
 	s.beat("leaves for a while", beatRequest(group, "b", -2, instance("i")))
-	b = s.beat("back with another subscription", beatRequest(group, "c", 0, subscribes("u"), instance("i")))
+	s.beat("back with another subscription", beatRequest(group, "c", 0, subscribes("u"), instance("i")))
 	s.describeConsumers(group)
 	s.beat("leaves for a while", beatRequest(group, "c", -2, instance("i")))
 	s.beat("back with the same id", beatRequest(group, "c", 0, subscribes("u"), instance("i")))

@@ -45,7 +45,7 @@ func staticVersions(s *session) {
 		r.Protocol = kmsg.StringPtr("sticky")
 		ask[*kmsg.SyncGroupResponse](s, "sync", min(v, 5), r)
 		s.describe(group)
-		j = ask[*kmsg.JoinGroupResponse](s, "back with more protocols", v, joinRequest(group, "", instanceOf("i"), inProtocols("range", "sticky")))
+		ask[*kmsg.JoinGroupResponse](s, "back with more protocols", v, joinRequest(group, "", instanceOf("i"), inProtocols("range", "sticky")))
 		s.describe(group)
 	}
 }

@@ -64,7 +64,7 @@ func fakeDriver(how string) {
 			case "hangs":
 				select {}
 			case "raves":
-				fmt.Println("Exception in thread main")
+				fmt.Fprintln(os.Stdout, "Exception in thread main")
 				continue
 			case "gossips":
 				say(reply{Event: "eclipse"})

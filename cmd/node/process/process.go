@@ -359,6 +359,19 @@ func (n *Node) logs(inc metadata.Incarnation) sharedlog.Config {
 	return logs
 }
 
+// partitions configures the partitions of one incarnation.
+func (n *Node) partitions(inc metadata.Incarnation, shared *sharedlog.Store) partition.SetConfig {
+	set := partition.SetConfig{Meta: n.ctl, Incarnation: inc, Shared: shared, Proof: shared, Metrics: &n.meters.partitions, Logger: n.log,
+		Opened: n.groups.Opened, Closed: n.groups.Closed}
+	if n.local != nil {
+		set.Local = n.local
+	}
+	if n.cfg.TunePartitions != nil {
+		n.cfg.TunePartitions(&set)
+	}
+	return set
+}
+
 // live is the life of one incarnation.
 func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	fenced := n.ctl.Fenced()
@@ -366,15 +379,7 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	if err != nil {
 		return fmt.Errorf("open shared logs: %w", err)
 	}
-	setCfg := partition.SetConfig{Meta: n.ctl, Incarnation: inc, Shared: shared, Proof: shared, Metrics: &n.meters.partitions, Logger: n.log,
-		Opened: n.groups.Opened, Closed: n.groups.Closed}
-	if n.local != nil {
-		setCfg.Local = n.local
-	}
-	if n.cfg.TunePartitions != nil {
-		n.cfg.TunePartitions(&setCfg)
-	}
-	set := partition.NewSet(setCfg)
+	set := partition.NewSet(n.partitions(inc, shared))
 	meter := partition.NewMeter(set, controller.MaxBusiest)
 	n.ctl.SetStats(func() controller.Stats {
 		return controller.Stats{OldestUnresolved: shared.OldestUnresolved(), Load: meter.Loads()}
