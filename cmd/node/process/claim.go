@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"time"
 
 	"ponor/controller"
@@ -37,12 +39,17 @@ func (n *Node) claimStore(ctx context.Context) error {
 		}
 		marker := objstore.Marker{Cluster: img.ClusterID(), Store: img.StoreID()}
 		if marker.Store != "" {
-			if err := objstore.Verify(ctx, n.meters.store, marker); err != nil {
-				return err
-			}
-			return objstore.CheckGeneration(ctx, n.meters.store, marker.Cluster, img.Generation())
+			return untilAnswered(ctx, n.log, func() error {
+				if err := objstore.Verify(ctx, n.meters.store, marker); err != nil {
+					return err
+				}
+				return objstore.CheckGeneration(ctx, n.meters.store, marker.Cluster, img.Generation())
+			})
 		}
-		marker, err := objstore.Claim(ctx, n.meters.store, marker.Cluster)
+		err := untilAnswered(ctx, n.log, func() (err error) {
+			marker, err = objstore.Claim(ctx, n.meters.store, img.ClusterID())
+			return err
+		})
 		if err != nil {
 			return err
 		}
@@ -56,6 +63,25 @@ func (n *Node) claimStore(ctx context.Context) error {
 			n.log.Warn("cannot bind the cluster to its store yet", "err", err)
 			pause(ctx, claimRetry)
 		}
+	}
+}
+
+// decisive are answers of a store that asking again does not change.
+var decisive = []error{
+	objstore.ErrOtherCluster, objstore.ErrOtherStore, objstore.ErrRestored, objstore.ErrUnfit,
+	objstore.ErrNotFound, objstore.ErrRefused, objstore.ErrFull, objstore.ErrUndurable,
+}
+
+// untilAnswered asks a store again that only fails to answer: a node that starts in
+// such a moment must not end.
+func untilAnswered(ctx context.Context, log *slog.Logger, ask func() error) error {
+	for {
+		err := ask()
+		if err == nil || ctx.Err() != nil || slices.ContainsFunc(decisive, func(e error) bool { return errors.Is(err, e) }) {
+			return err
+		}
+		log.Warn("the store does not answer yet", "err", err)
+		pause(ctx, claimRetry)
 	}
 }
 
