@@ -24,9 +24,34 @@ func (r *run) groups() {
 // holding is a partition that a member of a group owned for a while.
 type holding struct {
 	process  int32
-	from, to int64 // never: to the end
-	gen      [2]int32
-	op       int64 // that told of its beginning
+	from, to int64    // never: to the end
+	gen      [2]int32 // seen at its beginning, and highest
+	seen     []sight  // of higher ones, in order
+	op       int64    // that told of its beginning
+}
+
+// sight is when a generation was seen.
+type sight struct {
+	at  int64
+	gen int32
+}
+
+// see notes that its process saw a generation.
+func (h *holding) see(gen int32, at int64) {
+	if gen > h.gen[1] {
+		h.gen[1], h.seen = gen, append(h.seen, sight{at, gen})
+	}
+}
+
+// by is the highest generation that its process had seen at a time.
+func (h *holding) by(at int64) int32 {
+	gen := h.gen[0]
+	for _, s := range h.seen {
+		if s.at <= at {
+			gen = s.gen
+		}
+	}
+	return gen
 }
 
 // membership is a process in a group.
@@ -34,6 +59,7 @@ type membership struct {
 	group string
 	gen   int32 // highest that it saw
 	op    int64 // that saw it
+	at    int64 // when that ended
 	holds map[history.Key]*holding
 }
 
@@ -53,7 +79,7 @@ func (r *run) ownership() {
 			procs[o.Process] = m
 		}
 		for _, h := range m.holds {
-			h.gen[1] = max(h.gen[1], m.gen)
+			h.see(m.gen, m.at)
 		}
 		begins := o.F == history.Subscribe || o.F == history.Join
 		if !begins {
@@ -109,7 +135,7 @@ func (m *membership) saw(f *found, o *history.Op) {
 		}
 	}
 	if most > m.gen {
-		m.gen, m.op = most, o.Index
+		m.gen, m.op, m.at = most, o.Index, o.Completed
 	}
 }
 
@@ -128,14 +154,14 @@ func (m *membership) rebalance(o *history.Op, e *history.Rebalance, held map[str
 		case e.Kind != "assigned" && h != nil:
 			h.to = e.At
 			if e.Kind == "revoked" {
-				h.gen[1] = max(h.gen[1], e.Gen)
+				h.see(e.Gen, e.At)
 			}
 			delete(m.holds, k)
 		}
 	}
 	if e.Kind == "assigned" {
 		for _, h := range m.holds {
-			h.gen[1] = max(h.gen[1], e.Gen)
+			h.see(e.Gen, e.At)
 		}
 	}
 }
@@ -143,7 +169,8 @@ func (m *membership) rebalance(o *history.Op, e *history.Rebalance, held map[str
 // end ends all that a process holds.
 func (m *membership) end(at int64) {
 	for _, h := range m.holds {
-		h.to, h.gen[1] = at, max(h.gen[1], m.gen)
+		h.see(m.gen, m.at)
+		h.to = at
 	}
 	clear(m.holds)
 }
@@ -157,12 +184,13 @@ func (r *run) overlaps(f *found, k history.Key, list []*holding) {
 	for _, h := range list {
 		live = slices.DeleteFunc(live, func(x *holding) bool { return x.to <= h.from })
 		for _, x := range live {
-			if x.process == h.process || x.gen[1] < h.gen[0] || h.gen[1] < x.gen[0] {
+			to := min(x.to, h.to)
+			if x.process == h.process || x.by(to) < h.gen[0] || h.by(to) < x.gen[0] {
 				continue
 			}
-			f.add(min(x.to, h.to)-h.from, func() Anomaly {
+			f.add(to-h.from, func() Anomaly {
 				return Anomaly{
-					Text: fmt.Sprintf("process %d was given %s at generation %d, and process %d held it then, at generations %d to %d", h.process, r.name(k), h.gen[0], x.process, x.gen[0], x.gen[1]),
+					Text: fmt.Sprintf("process %d was given %s at generation %d, and process %d held it then, at generations %d to %d", h.process, r.name(k), h.gen[0], x.process, x.gen[0], x.by(to)),
 					Key:  k, At: h.from, Ops: []int64{h.op, x.op},
 				}
 			})
