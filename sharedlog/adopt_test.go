@@ -104,6 +104,32 @@ func TestSmallChunksAreWrittenAgain(t *testing.T) {
 	f.holds(f.open(m, parts[1]), want[1])
 }
 
+// No more slots stay than a takeover can list quickly; those that are swept make room.
+func TestAdoptionIsBounded(t *testing.T) {
+	f := newFixture(t)
+	n := f.start(1, func(c *sharedlog.Config) { adopting(c); c.MaxAdopted = 2 })
+	p := f.topic(1, n)[0]
+	l := f.open(n, p)
+	fill := func(want int) {
+		for range 4 {
+			f.fill(l, 1, 5<<10)
+			f.packed(p, l)
+		}
+		if got := len(f.keys("wal")); got != want {
+			t.Errorf("%d slots stay, want %d", got, want)
+		}
+	}
+	fill(2)
+	if err := l.Trim(f.ctx(), l.Bounds().Stable); err != nil {
+		t.Fatal(err)
+	}
+	f.until("what was trimmed is swept", func() bool {
+		_, err := n.Sweep(f.ctx())
+		return err == nil && len(f.keys("wal")) == 0
+	})
+	fill(2)
+}
+
 // A command whose reply is lost may have made a slot part of a log: only the sweep,
 // which reads index objects, may delete it (obj-1).
 func TestObj1AdoptedSlotsStayWhateverTheReply(t *testing.T) {

@@ -68,6 +68,9 @@ type Config struct {
 	// instead of being written again, if little else is in the slot, default 1 MiB.
 	// Negative writes all again.
 	AdoptBytes int64
+	// MaxAdopted bounds how many slots of this incarnation stay for that, default
+	// 16,384: a takeover lists the directory they are in.
+	MaxAdopted int
 	// MaxExtents is how many extents of a stream stay in the metadata before
 	// older ones move into an index object, default metadata.TargetExtents.
 	MaxExtents int
@@ -107,6 +110,7 @@ func (c *Config) defaults() {
 	set(&c.MaxUnpacked, 1<<30)
 	set(&c.ObjectBytes, 64<<20)
 	set(&c.AdoptBytes, 1<<20)
+	set(&c.MaxAdopted, 16<<10)
 	set(&c.MaxExtents, metadata.TargetExtents)
 	set(&c.MaintainEvery, 10*time.Second)
 	set(&c.SweepEvery, 10*time.Minute)

@@ -65,7 +65,7 @@ type Engine struct {
 	// sealing has the recovery indexes among pending: the controller submits
 	// their Sealed, so they are settled when the WAL is sealed, by anyone.
 	sealing map[string]metadata.Incarnation
-	// adopted are slots from the trim on that an index object points into, or may.
+	// adopted are slots that an index object points into, or may, until they are swept.
 	adopted map[string]struct{}
 }
 

@@ -26,7 +26,6 @@ func (e *Engine) finishPack(ctx context.Context, streams []*packStream, n int) {
 		}
 		object := metadata.ObjectName{Kind: metadata.WALSlot, Creator: e.cfg.Incarnation, Number: slot.Seq()}.String()
 		_, adopted := e.adopted[object]
-		delete(e.adopted, object)
 		if !adopted && img.References(object) == 0 && e.neverMoved(img, slot) {
 			keys = append(keys, e.prefix+"/"+object)
 		}

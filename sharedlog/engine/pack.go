@@ -209,9 +209,15 @@ func (e *Engine) planPack(ctx context.Context, slots []*wal.Slot, bodies *slotBo
 		}
 		return ps
 	}
+	e.mu.Lock()
+	room := e.cfg.MaxAdopted - len(e.adopted)
+	e.mu.Unlock()
 	for _, slot := range slots {
 		index := slot.Index()
 		class, adopts := e.adoptable(index, wanted)
+		if adopts = adopts && room > 0; adopts {
+			room--
+		}
 		for i := range index.Chunks {
 			ps := wanted(&index.Chunks[i])
 			if ps == nil {

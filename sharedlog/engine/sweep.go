@@ -107,6 +107,12 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 			return 0, fmt.Errorf("delete garbage: %w", err)
 		}
 	}
+	e.mu.Lock()
+	for _, key := range keys {
+		_, object := splitKey(key)
+		delete(e.adopted, object)
+	}
+	e.mu.Unlock()
 	e.cfg.Metrics.swept.Add(int64(len(keys)))
 	return len(keys), nil
 }
