@@ -38,7 +38,6 @@ type loading[M Machine] struct {
 	machine M
 	// The machine has the records of [first, next); first was the log's start.
 	first, next commitlog.Offset
-	live        int64     // bytes of its live records when the replay had ended; 0 unknown
 	warned      time.Time // when it was last said that the log cannot be read
 }
 
@@ -50,7 +49,7 @@ func newLoading[M Machine](cfg *Config[M], p *partition.Partition) *loading[M] {
 
 // restart begins anew at the log's start.
 func (l *loading[M]) restart() {
-	l.machine, l.live = l.cfg.New(l.part.ID().Partition), 0
+	l.machine = l.cfg.New(l.part.ID().Partition)
 	l.first = l.part.Start()
 	l.next = l.first
 }
@@ -85,21 +84,22 @@ func (l *loading[M]) run(ctx context.Context) error {
 	return nil
 }
 
-// measure finds out how much of the log is live, unless that is known or the log may
-// be as long as it is. A shard that has to find out itself answers nobody meanwhile.
-func (l *loading[M]) measure(log int64) error {
-	if l.live > 0 || log <= l.cfg.CompactBytes {
-		return nil
+// measure finds out how many bytes of the log are live; 0 is unknown: the log may be as
+// long as it is. A shard that has to find out itself answers nobody meanwhile.
+func (l *loading[M]) measure(log int64) (live int64, err error) {
+	if log <= l.cfg.CompactBytes {
+		return 0, nil
 	}
-	return l.safely(func() error {
+	err = l.safely(func() error {
 		n := 0
 		l.machine.Live(func(r Record) bool {
 			n++
-			l.live += int64(recordBytes(r, n))
+			live += int64(recordBytes(r, n))
 			return true
 		})
 		return nil
 	})
+	return live, err
 }
 
 // load replays the log into a machine and opens the shard for calls.
@@ -113,8 +113,9 @@ func (sh *shard[M]) load() error {
 	begun := time.Now()
 	l := newLoading(&sh.owner.cfg, sh.part)
 	err := l.run(sh.ctx) // nobody else appends
+	var live int64
 	if err == nil {
-		err = l.measure(sh.part.Bytes())
+		live, err = l.measure(sh.part.Bytes())
 	}
 	if err != nil {
 		if sh.ctx.Err() == nil {
@@ -130,7 +131,7 @@ func (sh *shard[M]) load() error {
 	return sh.safely(func() error {
 		sh.machine = l.machine
 		sh.machine.Loaded(time.Now())
-		sh.compact = compaction{bytes: sh.part.Bytes(), least: sh.owner.cfg.CompactBytes, live: l.live}
+		sh.compact = compaction{bytes: sh.part.Bytes(), least: sh.owner.cfg.CompactBytes, live: live}
 		close(sh.loaded)
 		sh.owner.cfg.Metrics.loaded.Inc()
 		took := time.Since(begun)

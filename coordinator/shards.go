@@ -252,6 +252,7 @@ func All[T any, M Machine](ctx context.Context, s *Shards[M], arrived time.Time,
 	cancel()
 	fresh := false
 	var answers []T
+	var missing error // why there would be more; the others are asked all the same
 	for number := range t.Partitions {
 		k := shardKey{t.ID, number}
 		if !fresh && s.shard(k) == nil {
@@ -281,13 +282,21 @@ func All[T any, M Machine](ctx context.Context, s *Shards[M], arrived time.Time,
 			answers = append(answers, answer)
 		case !errors.Is(err, ErrNotCoordinator):
 			return nil, err
-		case errors.Is(err, errNoShard):
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-		case sh != nil && s.shard(k) == sh:
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-		case sh != nil && s.shard(k) != nil:
-			return nil, fmt.Errorf("%w: partition %s begins anew", ErrLoading, sh.part.ID())
+		case sh != nil && s.shard(k) != nil && s.shard(k) != sh:
+			missing = cmp.Or(missing, fmt.Errorf("%w: partition %s begins anew", ErrLoading, sh.part.ID()))
+		case errors.Is(err, errNoShard), sh != nil && s.serves(sh.part):
+			missing = cmp.Or(missing, fmt.Errorf("%w: %w", ErrUnavailable, err))
 		}
 	}
+	if missing != nil {
+		return nil, missing
+	}
 	return answers, nil
+}
+
+// serves says whether this node has the partition, loaded or not.
+func (s *Shards[M]) serves(p *partition.Partition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open[keyOf(p)] == p
 }

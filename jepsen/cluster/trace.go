@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -88,10 +89,16 @@ func (c *Processes) Tampered(id int32) int {
 	return bytes.Count(b, []byte("(INJECTED)")) + bytes.Count(b, []byte("(DELAYED)"))
 }
 
-// canTrace says why strace cannot be had.
-func canTrace() error {
-	if _, err := exec.LookPath("strace"); err != nil {
+// canTrace says why strace cannot be had, or may not look at other processes.
+var canTrace = sync.OnceValue(func() error {
+	victim := exec.CommandContext(context.Background(), "sleep", "1")
+	if err := victim.Start(); err != nil {
 		return fmt.Errorf("disks that are slow or fail need strace: %w (%w)", ErrCannot, err)
 	}
+	out, err := exec.CommandContext(context.Background(), "strace", "-q", "-p", fmt.Sprint(victim.Process.Pid), "-e", "trace=none", "-o", os.DevNull).CombinedOutput()
+	_ = victim.Wait()
+	if err != nil {
+		return fmt.Errorf("disks that are slow or fail need strace: %w (%w) %s", ErrCannot, err, bytes.TrimSpace(out))
+	}
 	return nil
-}
+})

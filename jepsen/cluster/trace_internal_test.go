@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,8 +9,8 @@ import (
 
 // The calls of a node on its quorum log give what is asked for, and no others do.
 func TestTamper(t *testing.T) {
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Skip("there is no strace")
+	if err := canTrace(); err != nil {
+		t.Skip(err)
 	}
 	dir := t.TempDir()
 	script := filepath.Join(dir, "writer")
@@ -35,18 +34,18 @@ done
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	lines := func(file string) int {
+	size := func(file string) int {
 		b, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
 			return 0
 		}
 		return len(b)
 	}
-	eventually(t, "it writes", func() bool { return lines("ok") > 50 })
+	eventually(t, "it writes", func() bool { return size("ok") > 50 })
 	if err := c.Tamper(1, "fdatasync:error=EIO"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "writes fail", func() bool { return c.Tampered(1) > 2 && lines("failed") > 50 })
+	eventually(t, "writes fail", func() bool { return c.Tampered(1) > 2 && size("failed") > 50 })
 	if err := c.Untamper(1); err != nil || c.Tampered(1) != 0 {
 		t.Fatalf("%v, %d calls", err, c.Tampered(1))
 	}
@@ -59,6 +58,6 @@ done
 			t.Errorf("writes of %q failed", line)
 		}
 	}
-	before := lines("ok")
-	eventually(t, "it goes on", func() bool { return lines("ok") > before+50 })
+	before := size("ok")
+	eventually(t, "it goes on", func() bool { return size("ok") > before+50 })
 }

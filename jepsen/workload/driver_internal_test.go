@@ -62,7 +62,7 @@ func fakeDriver(how string) {
 			case "dies":
 				os.Exit(3)
 			case "hangs":
-				select {}
+				time.Sleep(time.Hour) // not for ever: that would be a deadlock, and end it
 			case "raves":
 				fmt.Fprintln(os.Stdout, "Exception in thread main")
 				continue

@@ -77,8 +77,9 @@ type Config struct {
 	// MaintainEvery is the period of merging, folding and repacking, default
 	// 10 s; it does nothing while there is nothing to do.
 	MaintainEvery time.Duration
-	// SweepEvery is the period of looking for garbage, default 10 min; after a
-	// topic was deleted half a minute. Negative never sweeps.
+	// SweepEvery is the period of looking for garbage, default 10 min; for what
+	// this broker wrote of a topic that was deleted here half a minute. Negative
+	// never sweeps.
 	SweepEvery time.Duration
 	// RetryMin and RetryMax bound the waits between attempts of background work,
 	// default 50 ms and 5 s.

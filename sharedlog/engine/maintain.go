@@ -241,11 +241,10 @@ func (e *Engine) foldFor(ctx context.Context, p metadata.Partition) (*fold, erro
 	newest := p.Extents[len(p.Extents)-1]
 	packed := !newest.Indirect && !isSlot(newest.Object)
 	if newest.Indirect {
-		sec, err := e.reader.sectionOf(ctx, p.Stream, newest)
-		if err != nil {
+		var err error
+		if packed, err = e.hasCheckpoint(ctx, p.Stream, newest, maxDepth); err != nil {
 			return nil, err
 		}
-		packed = len(sec.Entries) > 0 && len(sec.Entries[0].Blocks) > 0
 	}
 	if packed {
 		drop := 0

@@ -30,8 +30,9 @@ type reader struct {
 	told map[place]time.Time // when damage was reported last
 }
 
-// place is a position in an object.
+// place is a position in an object, of a stream.
 type place struct {
+	stream   commitlog.StreamID
 	object   string
 	position int64
 }
@@ -43,18 +44,25 @@ const (
 	maxTold   = 1000
 )
 
-// tell reports damage, unless it did so just now.
-func (r *reader) tell(id commitlog.StreamID, bad *badObject) {
+// news says whether damage was not reported lately, and notes that it is now.
+func (r *reader) news(at place, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at, now := place{bad.object, bad.position}, time.Now()
 	if since, ok := r.told[at]; ok && now.Sub(since) < tellAgain {
-		return
+		return false
 	}
 	if len(r.told) >= maxTold {
 		clear(r.told)
 	}
 	r.told[at] = now
+	return true
+}
+
+// tell reports damage, unless it did so just now.
+func (r *reader) tell(id commitlog.StreamID, bad *badObject) {
+	if !r.news(place{id, bad.object, bad.position}, time.Now()) {
+		return
+	}
 	r.e.cfg.Logger.Error("corrupt or missing data", "stream", uint64(id), "object", r.e.key(bad.object), "position", bad.position, "err", bad.err)
 }
 

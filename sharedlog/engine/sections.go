@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"ponor/commitlog"
 	"ponor/metadata"
@@ -55,7 +56,7 @@ func (r *reader) sectionOf(ctx context.Context, id commitlog.StreamID, x metadat
 				sec.Entries[i].Object = x.Object
 			}
 		}
-		return sec, int64(len(b)) * 3, nil
+		return sec, int64(len(b)) * 5, nil // a block takes some ten bytes there, and 40 here
 	})
 	if err != nil {
 		return nil, err
@@ -133,7 +134,10 @@ func (r *reader) bytes(ctx context.Context, object string, info *objectInfo, pos
 		page := at / rawPageBytes
 		v, err := r.cache.get(ctx, cacheKey{object: object, position: page, kind: cacheRaw}, func(ctx context.Context) (any, int64, error) {
 			b, err := r.load(ctx, objstore.ReasonIndex, object, page*rawPageBytes, rawPageBytes)
-			return b, int64(len(b)), err
+			if len(b) < cap(b)/2 { // most index objects are small
+				b = slices.Clone(b)
+			}
+			return b, int64(cap(b)), err
 		})
 		if err != nil {
 			return nil, err

@@ -17,6 +17,9 @@ import (
 	"ponor/sharedlog/objstore"
 )
 
+// sweepTries is how often the index objects are read again by a newer image.
+const sweepTries = 3
+
 // sweepGather is the pause between the deletion of a topic and the sweep for it.
 const sweepGather = 30 * time.Second
 
@@ -75,7 +78,7 @@ func (e *Engine) Sweep(ctx context.Context) (int, error) {
 			e.mu.Unlock()
 		}
 	}
-	listed, err := e.listedObjects(ctx, img)
+	img, listed, err := e.listedSince(ctx, img)
 	if err != nil {
 		return 0, fmt.Errorf("read index objects: %w", err)
 	}
@@ -201,6 +204,20 @@ func (e *Engine) sweepsForAll(img *metadata.Image) bool {
 		}
 	}
 	return true
+}
+
+// listedSince is listedObjects by an image, or by a newer one: meanwhile somebody may
+// have trimmed a stream, and swept its index.
+func (e *Engine) listedSince(ctx context.Context, img *metadata.Image) (*metadata.Image, map[string]bool, error) {
+	for try := 1; ; try++ {
+		listed, err := e.listedObjects(ctx, img)
+		if try == sweepTries || !isBad(err) {
+			return img, listed, err
+		}
+		if img, err = e.cfg.Meta.Barrier(ctx); err != nil {
+			return nil, nil, fmt.Errorf("refresh the image: %w", err)
+		}
+	}
 }
 
 // listedObjects are all objects that index sections list, however deep (obj-1). An

@@ -22,8 +22,12 @@ type Fenced struct {
 }
 
 // Has says whether all slots from trim to the end are there, so that the WAL can
-// be recovered from an image with that trim.
+// be recovered from an image with that trim. A WAL that ends below it has lost some:
+// what large chunks left behind was the newest that there was.
 func (f Fenced) Has(trim uint64) bool {
+	if f.End < trim {
+		return false
+	}
 	i, _ := slices.BinarySearch(f.Slots, trim)
 	for seq := trim; seq < f.End; seq++ {
 		if i >= len(f.Slots) || f.Slots[i] != seq {

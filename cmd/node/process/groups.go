@@ -55,7 +55,7 @@ func (n *Node) tellDeletions(ctx context.Context) {
 				m.TopicsDeleted()
 				return struct{}{}, nil
 			})
-			if due = err != nil; due && !errors.Is(err, coordinator.ErrLoading) && ctx.Err() == nil {
+			if due = err != nil; due && !errors.Is(err, coordinator.ErrLoading) && !errors.Is(err, errNotHosting) && ctx.Err() == nil {
 				n.log.Warn("offsets of deleted topics stay for now", "err", err)
 			}
 		}
@@ -67,11 +67,13 @@ func (n *Node) tellDeletions(ctx context.Context) {
 	}
 }
 
-// CatchUp has the image be as new as the quorum's is now. Who is not registered has
-// nothing that the image could tell of.
+// errNotHosting: this node is not registered, or about to stop.
+var errNotHosting = errors.New("this node hosts no partitions now")
+
+// CatchUp has the image be as new as the quorum's is now.
 func (h *hosted) CatchUp(ctx context.Context) error {
 	if s := h.set.Load(); s != nil {
 		return s.CatchUp(ctx)
 	}
-	return nil
+	return errNotHosting
 }

@@ -103,6 +103,7 @@ func (n *Node) drain(ctx context.Context, inc metadata.Incarnation, fenced, walF
 		n.log.Warn("cannot ask to be drained; others take over after the stop", "partitions", left(n.ctl.Image(), inc), "err", err)
 		return
 	}
+	stall.Reset(drainStall) // the quorum may have been electing
 	for last := left(img, inc); ; {
 		changed := n.ctl.Changed()
 		img := n.ctl.Image()
