@@ -33,7 +33,11 @@ done
 	if err := c.Start(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
+	t.Cleanup(func() {
+		_ = c.Close()
+		// What the writer has begun outlives it for a moment.
+		eventually(t, "nobody writes any more", func() bool { return os.RemoveAll(dir) == nil })
+	})
 	size := func(file string) int {
 		b, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {
