@@ -5,13 +5,14 @@
 package wall
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
+
+	"ponor/internal/steer"
 )
 
 // Skew is how far a process's time of day is off, as a file says it; times are
@@ -23,17 +24,11 @@ type Skew struct {
 	Strobe time.Duration `json:"strobe,omitempty"`
 }
 
-// Seen is what a process says, in a file beside the Skew's with SeenSuffix.
+// Seen is what a process says of a Skew's file; see steer.
 type Seen struct {
 	Serial int   `json:"serial"`
 	Told   int64 `json:"told"` // how often it took a time that was off for the right one
 }
-
-// SeenSuffix is added to the name of a Skew's file.
-const SeenSuffix = ".seen"
-
-// pollEvery is how long a change of a file may go unnoticed.
-const pollEvery = 50 * time.Millisecond
 
 // skewed is a Skew that is on.
 type skewed struct {
@@ -67,7 +62,10 @@ func Follow(ctx context.Context, file string) error {
 	if err != nil {
 		return fmt.Errorf("read the clock's skew: %w", err)
 	}
-	go follow(ctx, file, text) // ends with the context
+	go func() { // ends with the context
+		defer current.Store(nil)
+		steer.Follow(ctx, file, text, seen, use)
+	}()
 	return nil
 }
 
@@ -80,52 +78,21 @@ func use(text []byte) error {
 	return nil
 }
 
-func follow(ctx context.Context, file string, text []byte) {
-	defer current.Store(nil)
-	var told []byte
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		s := current.Load()
-		said, err := json.Marshal(Seen{Serial: s.Serial, Told: s.told.Load()})
-		if err == nil && !bytes.Equal(said, told) && replaceFile(file+SeenSuffix, said) == nil {
-			told = said
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		now, err := os.ReadFile(file)
-		if err == nil && !bytes.Equal(now, text) && use(now) == nil {
-			text = now
-		}
-	}
+func seen() any {
+	s := current.Load()
+	return Seen{Serial: s.Serial, Told: s.told.Load()}
 }
 
 // Write replaces a Skew's file whole.
 func Write(file string, s Skew) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("encode a clock's skew: %w", err)
+	if err := steer.Write(file, s); err != nil {
+		return fmt.Errorf("write a clock's skew: %w", err)
 	}
-	return replaceFile(file, b)
+	return nil
 }
 
 // ReadSeen reads what a process says of the Skew in a file.
 func ReadSeen(file string) (Seen, error) {
 	var s Seen
-	b, err := os.ReadFile(file + SeenSuffix)
-	if err != nil {
-		return s, err
-	}
-	return s, json.Unmarshal(b, &s)
-}
-
-func replaceFile(file string, b []byte) error {
-	temp := file + ".tmp"
-	if err := os.WriteFile(temp, b, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(temp, file)
+	return s, steer.ReadSeen(file, &s)
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"ponor/internal/steer"
 	"ponor/sharedlog/objstore/fault"
 )
 
@@ -43,7 +44,7 @@ func TestScriptKeepsOwnersApart(t *testing.T) {
 	}
 	seen, err := json.Marshal(fault.Seen{Serial: now.Serial, Hits: []int{1, 2, 4}})
 	if err == nil {
-		err = os.WriteFile(s.File+fault.SeenSuffix, seen, 0o600)
+		err = os.WriteFile(s.File+steer.SeenSuffix, seen, 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"ponor/internal/steer"
 	"ponor/internal/wall"
 	"ponor/jepsen/cluster"
 	"ponor/jepsen/nemesis"
@@ -79,7 +80,7 @@ func TestClock(t *testing.T) {
 			}
 			seen, _ := json.Marshal(wall.Seen{Serial: s.Serial, Told: 5})
 			if os.WriteFile(file+".new", seen, 0o600) == nil {
-				_ = os.Rename(file+".new", file+wall.SeenSuffix)
+				_ = os.Rename(file+".new", file+steer.SeenSuffix)
 			}
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"ponor/internal/steer"
 	"ponor/sharedlog/objstore"
 )
 
@@ -37,18 +38,11 @@ type Line struct {
 	Stale time.Duration `json:"stale,omitempty"`
 }
 
-// Seen is what a process says, in a file beside the script's with this suffix, of
-// the script that it follows.
+// Seen is what a process says of the script that it follows; see steer.
 type Seen struct {
 	Serial int   `json:"serial"`
 	Hits   []int `json:"hits"` // calls that met each of the rules
 }
-
-// SeenSuffix is added to the name of a script's file.
-const SeenSuffix = ".seen"
-
-// pollEvery is how long a change of a file may go unnoticed.
-const pollEvery = 50 * time.Millisecond
 
 // Errors that scripts inject.
 var (
@@ -129,56 +123,29 @@ func (b *Bucket) replace(rules []Rule) {
 
 func (b *Bucket) follow(ctx context.Context, file string, text []byte, serial int, end chan struct{}) {
 	defer func() { close(end) }() // nothing hangs for ever
-	var told []byte
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		said, err := json.Marshal(Seen{Serial: serial, Hits: b.hits()})
-		if err == nil && !bytes.Equal(said, told) && replaceFile(file+SeenSuffix, said) == nil {
-			told = said
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		now, err := os.ReadFile(file)
-		if err != nil || bytes.Equal(now, text) {
-			continue
-		}
+	seen := func() any { return Seen{Serial: serial, Hits: b.hits()} }
+	steer.Follow(ctx, file, text, seen, func(now []byte) error {
 		s, rules, next, err := parse(now)
 		if err != nil {
-			continue
+			return err
 		}
 		b.replace(rules)
 		close(end)
-		text, serial, end = now, s.Serial, next
-	}
+		serial, end = s.Serial, next
+		return nil
+	})
 }
 
 // WriteScript replaces a script's file whole.
 func WriteScript(file string, s Script) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("encode faults: %w", err)
+	if err := steer.Write(file, s); err != nil {
+		return fmt.Errorf("write faults: %w", err)
 	}
-	return replaceFile(file, b)
+	return nil
 }
 
 // ReadSeen reads what a process says of the script in a file.
 func ReadSeen(file string) (Seen, error) {
 	var s Seen
-	b, err := os.ReadFile(file + SeenSuffix)
-	if err != nil {
-		return s, err
-	}
-	return s, json.Unmarshal(b, &s)
-}
-
-func replaceFile(file string, b []byte) error {
-	temp := file + ".tmp"
-	if err := os.WriteFile(temp, b, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(temp, file)
+	return s, steer.ReadSeen(file, &s)
 }
