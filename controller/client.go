@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -42,9 +43,9 @@ type client struct {
 		sync.Mutex
 		conns  map[connKey]*rpc.Client
 		leader string // address, empty if unknown
-		turn   int    // of the seeds
 		closed bool
 	}
+	callers atomic.Uint32 // where the next one begins among the seeds
 }
 
 type connKey struct {
@@ -75,9 +76,9 @@ func (c *client) try(ctx context.Context, on lane, key int16, q proto.Message, r
 	backoff := minBackoff
 	began := time.Now()
 	var last error
-	for {
+	for at := c.turns(); ; {
 		role := c.node.role.changed()
-		address := c.target()
+		address := c.target(&at)
 		sent, err := c.attempt(ctx, address, on, key, q, resp)
 		if err == nil {
 			var retry bool
@@ -134,16 +135,22 @@ func (c *client) judge(address string, o *controllerpb.Outcome) (retry, sent boo
 	}
 }
 
-// target is where to send now.
-func (c *client) target() string {
+// turn is a caller's own place among the seeds. Callers that took turns of one
+// count would, as many as there are seeds and in step, each find the same seed
+// for ever.
+type turn uint32
+
+// turns lets callers begin at different seeds.
+func (c *client) turns() turn { return turn(c.callers.Add(1)) }
+
+// target is where to send now: to the leader, or to the next seed.
+func (c *client) target(t *turn) string {
 	if leader := c.known(); leader != "" {
 		return leader
 	}
 	seeds := c.node.seeds()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.mu.turn++
-	return seeds[c.mu.turn%len(seeds)]
+	*t++
+	return seeds[int(*t)%len(seeds)]
 }
 
 // redirect notes whom a node that does not lead takes for the leader, empty if

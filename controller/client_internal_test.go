@@ -24,3 +24,26 @@ func TestRedirect(t *testing.T) {
 		}
 	}
 }
+
+// Calls that go on at the same time, as many as there are seeds and in step, each
+// come to every seed.
+func TestCallersInStepReachEverySeed(t *testing.T) {
+	seeds := []string{"n1:9093", "n2:9093", "n3:9093"}
+	n := &Node{cfg: Config{Join: seeds}, images: newImages(0)}
+	c := newClient(n)
+	callers := []turn{c.turns(), c.turns(), c.turns()}
+	reached := make([]map[string]bool, len(callers))
+	for range seeds {
+		for i := range callers {
+			if reached[i] == nil {
+				reached[i] = map[string]bool{}
+			}
+			reached[i][c.target(&callers[i])] = true
+		}
+	}
+	for i, r := range reached {
+		if len(r) != len(seeds) {
+			t.Errorf("caller %d came to %v only", i, r)
+		}
+	}
+}

@@ -22,6 +22,7 @@ func (n *Node) followWait() time.Duration { return n.cfg.HeartbeatInterval * 2 }
 // append, which is too late for a hand-over.
 func (n *Node) runFollow(ctx context.Context) {
 	backoff := minBackoff
+	at := n.client.turns()
 	for ctx.Err() == nil {
 		role := n.role.changed()
 		if id, _, ok := n.raftLeader(); ok && id == n.cfg.NodeID {
@@ -31,7 +32,7 @@ func (n *Node) runFollow(ctx context.Context) {
 			}
 			continue
 		}
-		err := n.followOnce(ctx)
+		err := n.followOnce(ctx, &at)
 		if err == nil {
 			backoff = minBackoff
 			continue
@@ -48,7 +49,7 @@ func (n *Node) runFollow(ctx context.Context) {
 }
 
 // followOnce makes one poll and applies what it brought.
-func (n *Node) followOnce(ctx context.Context) error {
+func (n *Node) followOnce(ctx context.Context, at *turn) error {
 	img := n.Image()
 	q := &controllerpb.FollowRequest{
 		ClusterId: n.clusterID(), NodeId: int32(n.cfg.NodeID),
@@ -56,7 +57,7 @@ func (n *Node) followOnce(ctx context.Context) error {
 		WaitMs: uint32(n.followWait().Milliseconds()), MaxBytes: followBytes,
 	}
 	resp := new(controllerpb.FollowResponse)
-	address := n.client.target()
+	address := n.client.target(at)
 	if n.isSelf(address) {
 		return errors.New("no leader is known")
 	}
