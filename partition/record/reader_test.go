@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"testing"
 
 	"ponor/commitlog"
@@ -245,10 +246,11 @@ func TestCompressorStopsAtItsLimit(t *testing.T) {
 }
 
 // FuzzReader: never panics, never yields more than was claimed, and both modes
-// agree on whether a batch is sound.
+// agree on whether a batch is sound and on what they say of each record.
 func FuzzReader(f *testing.F) {
 	for _, codec := range kbatch.Codecs() {
 		f.Add(sample(64).Compressed(codec).Bytes())
+		f.Add(kbatch.Sized(1000, 3, 3*100, 1).Compressed(codec).Bytes())
 	}
 	f.Fuzz(func(t *testing.T, p []byte) {
 		b, _, err := commitlog.SplitBatch(p)
@@ -256,6 +258,7 @@ func FuzzReader(f *testing.F) {
 			return
 		}
 		var sound [2]bool
+		var seen [2][]record.Record
 		for mode := range sound {
 			var r record.Reader
 			if r.Reset(b, record.Mode(mode), nil) != nil {
@@ -271,7 +274,10 @@ func FuzzReader(f *testing.F) {
 				if n > max(b.NumRecords(), 0) {
 					t.Fatalf("more than %d records", b.NumRecords())
 				}
-				if err != nil {
+				if err == nil {
+					rec.Key, rec.Value, rec.RawHeaders = nil, nil, nil
+					seen[mode] = append(seen[mode], rec)
+				} else {
 					sound[mode] = false
 					var f record.Flaw
 					if !errors.As(err, &f) {
@@ -283,6 +289,9 @@ func FuzzReader(f *testing.F) {
 		}
 		if sound[0] != sound[1] {
 			t.Fatalf("checking says %v, reading %v", sound[0], sound[1])
+		}
+		if !reflect.DeepEqual(seen[0], seen[1]) {
+			t.Fatalf("checking says %+v, reading %+v", seen[0], seen[1])
 		}
 	})
 }
