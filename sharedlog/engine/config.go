@@ -65,7 +65,8 @@ type Config struct {
 	// streams is full, default 64 MiB.
 	ObjectBytes int64
 	// AdoptBytes is the size from which a stream's chunk of a WAL slot stays there
-	// instead of being written again, if little else is in the slot, default 1 MiB.
+	// instead of being written again, if little else is in the slot, default 512 KiB:
+	// a full batch of most clients, 1,000,000 bytes, is one.
 	// Negative writes all again.
 	AdoptBytes int64
 	// MaxAdopted bounds how many slots of this incarnation stay for that, default
@@ -110,7 +111,7 @@ func (c *Config) defaults() {
 	set(&c.MaxSlots, 4096)
 	set(&c.MaxUnpacked, 1<<30)
 	set(&c.ObjectBytes, 64<<20)
-	set(&c.AdoptBytes, 1<<20)
+	set(&c.AdoptBytes, 512<<10)
 	set(&c.MaxAdopted, 16<<10)
 	set(&c.MaxExtents, metadata.TargetExtents)
 	set(&c.MaintainEvery, 10*time.Second)
