@@ -89,13 +89,13 @@ func (r *run) ownership() {
 		for j := range o.Rebalance {
 			m.rebalance(o, &o.Rebalance[j], held)
 		}
-		if begins || o.F == history.Assign || o.F == history.Leave || o.Type == history.Info {
+		if begins || o.F == history.Assign || o.F == history.Leave || retires(o) {
 			m.end(o.Invoked)
 		}
 		if begins { // another member, of this group or another one
 			m.group, m.gen = o.Group, 0
 		}
-		if o.Type == history.Info {
+		if retires(o) {
 			delete(procs, o.Process)
 		}
 	}

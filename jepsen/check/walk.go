@@ -131,11 +131,16 @@ func (w *walker) op(o *history.Op) {
 	case o.Type != history.Fail && (o.F == history.Subscribe || o.F == history.Join):
 		w.subscribe(o)
 	}
-	if p := w.procs[o.Process]; p != nil && o.Type == history.Info {
+	if p := w.procs[o.Process]; p != nil && retires(o) {
 		w.retire(p)
 		delete(w.procs, o.Process)
 	}
 }
+
+// retires says that the process does nothing after an operation. A member goes on
+// after a commit that came in a rebalance, which may have been repeated and so has an
+// unknown effect; one that does not go on crashes.
+func retires(o *history.Op) bool { return o.Type == history.Info && o.F != history.Commit }
 
 func (w *walker) proc(id int32) *proc {
 	p := w.procs[id]
