@@ -254,7 +254,7 @@ func (r *run) prepareClients(ctx context.Context) error {
 		return nil
 	}
 	r.o.DriverLog = filepath.Join(r.o.Out, clientsLog)
-	if r.o.Client, err = workload.TryDriver(r.o.Driver, r.o.DriverLog); err != nil {
+	if r.o.Client, err = workload.TryDriver(ctx, r.o.Driver, r.o.DriverLog); err != nil {
 		said, _ := os.ReadFile(r.o.DriverLog)
 		return fmt.Errorf("try a client: %w\n%s", err, said)
 	}

@@ -154,8 +154,9 @@ func (e *Env) newDriver(seeds []string, codec string) *driver {
 	}
 }
 
-// TryDriver starts a driver once, and returns what client it says it is.
-func TryDriver(command, log string) (string, error) {
+// TryDriver starts a driver once, and returns what client it says it is. It is killed
+// when the context ends.
+func TryDriver(ctx context.Context, command, log string) (string, error) {
 	var closing sync.WaitGroup
 	defer closing.Wait()
 	d := &driver{command: command, log: log, closing: &closing, setup: request{Do: "open", Bootstrap: "127.0.0.1:1", Idempotent: true, Codec: codecs[0], Timeout: 1000}}
@@ -163,7 +164,11 @@ func TryDriver(command, log string) (string, error) {
 	if err := d.start(); err != nil {
 		return "", err
 	}
+	defer context.AfterFunc(ctx, d.kill)()
 	r, err := d.ask(d.setup, startWait)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
 	return r.Client, err
 }
 

@@ -3,6 +3,7 @@ package workload
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"ponor/jepsen/cluster"
 	"ponor/jepsen/history"
 )
 
@@ -284,14 +286,69 @@ func TestTryDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := TryDriver(fmt.Sprintf("%s= '%s'", envFake, self), ""); err != nil || got != "fake 1" {
+	if got, err := TryDriver(t.Context(), fmt.Sprintf("%s= '%s'", envFake, self), ""); err != nil || got != "fake 1" {
 		t.Errorf("it is %q, %v", got, err)
 	}
 	log := filepath.Join(t.TempDir(), "log")
-	if _, err := TryDriver("echo no such library >&2; exit 1", log); !errors.Is(err, errDead) {
+	if _, err := TryDriver(t.Context(), "echo no such library >&2; exit 1", log); !errors.Is(err, errDead) {
 		t.Errorf("one that ends at once: %v", err)
 	}
 	if b, err := os.ReadFile(log); err != nil || !strings.Contains(string(b), "no such library") {
 		t.Errorf("its log has %q, %v", b, err)
+	}
+}
+
+// Whoever tries a driver that does not answer need not wait for it.
+func TestTryDriverEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	log := filepath.Join(t.TempDir(), "log")
+	done := make(chan error)
+	go func() {
+		_, err := TryDriver(ctx, "echo here >&2; exec sleep 3600", log)
+		done <- err
+	}()
+	for b := []byte(nil); len(b) == 0; b, _ = os.ReadFile(log) {
+		select {
+		case err := <-done:
+			t.Fatalf("it ended by itself: %v", err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// nowhere is a cluster that clients need not find.
+type nowhere struct{ cluster.Cluster }
+
+func (nowhere) Bootstrap() []string { return []string{"127.0.0.1:1"} }
+
+// A program that takes long to start has done something before its life is over.
+func TestQueueProcessesDoSomething(t *testing.T) {
+	p, ops := driven(t, "")
+	p.env.Cluster = nowhere{}
+	q := &queue{} // its processes live no longer than they must
+	q.mu.active, q.mu.writes = p.env.allKeys(), make([]int, 4)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		q.thread(ctx, p.env, newPacer(1000), p.rng)
+	}()
+	for p.env.processes.Load() < 4 {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	<-ended
+	did := map[int32]int{}
+	for _, op := range ops() {
+		if op.F == history.Crash && op.Process < 4 && did[op.Process] == 0 {
+			t.Errorf("process %d crashed before it did anything", op.Process)
+		}
+		did[op.Process]++
 	}
 }

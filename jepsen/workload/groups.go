@@ -110,9 +110,9 @@ func (w *groups) Load(ctx context.Context, env *Env) error {
 // member joins again and again.
 func (w *groups) member(ctx context.Context, env *Env, kind groupKind, number int, rng *rand.Rand) {
 	for ctx.Err() == nil {
-		life, cancel := context.WithTimeout(ctx, time.Duration((0.3+rng.ExpFloat64())*float64(memberLife)))
 		p := env.newProcess(rng, env.Cluster.Bootstrap())
-		alive := w.join(env, p, kind, number) == nil
+		alive := w.join(env, p, kind, number) == nil // a program takes seconds to start, which are none of its life
+		life, cancel := context.WithTimeout(ctx, time.Duration((0.3+rng.ExpFloat64())*float64(memberLife)))
 		for alive && life.Err() == nil {
 			alive = w.consume(p)
 		}

@@ -19,7 +19,8 @@ import (
 // nobody has seen. One operation in 64 changes what a consumer reads, and a
 // process lives for half a minute.
 type queue struct {
-	limit int // writes of a key before it is left
+	limit int           // writes of a key before it is left
+	life  time.Duration // of a process in the mean
 
 	mu struct {
 		sync.Mutex
@@ -55,6 +56,7 @@ func (q *queue) Plan(o *Options, h *history.Header) {
 	o.Concurrency = cmp.Or(o.Concurrency, 5*h.Nodes)
 	o.Keys = cmp.Or(o.Keys, 8)
 	records := o.Rate * o.Time.Seconds() * perSend
+	q.life = crashAfter
 	q.limit = max(leastWrites, int(records)/mostKeys)
 	n := o.Keys + int(records)/q.limit
 	keysOf(h, n+n%2)
@@ -114,11 +116,11 @@ func (q *queue) makeTopics(ctx context.Context, env *Env) {
 
 func (q *queue) thread(ctx context.Context, env *Env, pace *pacer, rng *rand.Rand) {
 	p := env.newProcess(rng, env.Cluster.Bootstrap())
-	life := lifetime(rng)
+	var end time.Time // of the process; zero: it does its first operation
 	for pace.wait(ctx) {
 		alive := true
 		switch {
-		case time.Since(p.born) > life:
+		case !end.IsZero() && time.Now().After(end):
 			env.crashed(p.id)
 			alive = false
 		case !p.consuming || rng.IntN(assignOnce) == 0:
@@ -132,18 +134,21 @@ func (q *queue) thread(ctx context.Context, env *Env, pace *pacer, rng *rand.Ran
 				p.client.proceed()
 			}
 		}
+		if end.IsZero() { // a program takes seconds to start, which are none of its life
+			end = time.Now().Add(lifetime(rng, q.life))
+		}
 		if !alive {
 			p.crash()
-			p, life = env.newProcess(rng, env.Cluster.Bootstrap()), lifetime(rng)
+			p, end = env.newProcess(rng, env.Cluster.Bootstrap()), time.Time{}
 		}
 	}
 	env.crashed(p.id)
 	p.crash()
 }
 
-// lifetime of a process.
-func lifetime(rng *rand.Rand) time.Duration {
-	return time.Duration(min(4, max(0.05, rng.ExpFloat64())) * float64(crashAfter))
+// lifetime of a process, at random around a mean.
+func lifetime(rng *rand.Rand, mean time.Duration) time.Duration {
+	return time.Duration(min(4, max(0.05, rng.ExpFloat64())) * float64(mean))
 }
 
 // take draws the keys of one send, and counts them.

@@ -65,7 +65,7 @@ func (w *retention) Load(ctx context.Context, env *Env) error {
 
 func (w *retention) thread(ctx context.Context, env *Env, pace *pacer, rng *rand.Rand) {
 	p := env.newProcess(rng, env.Cluster.Bootstrap())
-	life := lifetime(rng)
+	life := lifetime(rng, crashAfter)
 	seek := false
 	for pace.wait(ctx) {
 		alive := true
@@ -89,7 +89,7 @@ func (w *retention) thread(ctx context.Context, env *Env, pace *pacer, rng *rand
 		}
 		if !alive {
 			p.crash()
-			p, life, seek = env.newProcess(rng, env.Cluster.Bootstrap()), lifetime(rng), false
+			p, life, seek = env.newProcess(rng, env.Cluster.Bootstrap()), lifetime(rng, crashAfter), false
 		}
 	}
 	env.crashed(p.id)
