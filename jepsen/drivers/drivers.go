@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -122,7 +124,23 @@ func jarDir() (string, error) {
 	if err != nil || len(versions) == 0 {
 		return "", fmt.Errorf("there are no jars of Kafka below %s: fetch them with deploy/kafka/kafka.sh fetch, or set %s", cache, EnvJars)
 	}
-	return filepath.Dir(versions[len(versions)-1]), nil // the newest
+	return filepath.Dir(slices.MaxFunc(versions, byVersion)), nil
+}
+
+// byVersion compares names by the numbers in them: 4.10.0 comes after 4.9.0.
+func byVersion(a, b string) int {
+	return slices.Compare(numbers(a), numbers(b))
+}
+
+// numbers are those in the name of a file.
+func numbers(file string) []int {
+	var list []int
+	for _, s := range strings.FieldsFunc(filepath.Base(file), func(r rune) bool { return r < '0' || r > '9' }) {
+		if n, err := strconv.Atoi(s); err == nil {
+			list = append(list, n)
+		}
+	}
+	return list
 }
 
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

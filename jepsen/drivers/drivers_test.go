@@ -32,3 +32,23 @@ func TestPrepareRefuses(t *testing.T) {
 		t.Error("a driver that is none was prepared")
 	}
 }
+
+// Of several versions of Kafka's jars the newest is taken, by number.
+func TestPrepareTakesTheNewestJars(t *testing.T) {
+	cache := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv(drivers.EnvJars, "")
+	for _, version := range []string{"4.9.1", "4.10.0", "3.11.12"} {
+		dir := filepath.Join(cache, "apache-kafka", version)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "kafka-clients-"+version+".jar"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Other jars are missing there, which it says.
+	if _, err := drivers.Prepare(t.Context(), drivers.Java, t.TempDir()); err == nil || !strings.Contains(err.Error(), filepath.Join("apache-kafka", "4.10.0")+":") {
+		t.Errorf("jars of %v", err)
+	}
+}
