@@ -15,13 +15,29 @@ import (
 
 // tracer is strace on a node, which changes what some of its system calls give.
 type tracer struct {
-	cmd  *exec.Cmd
-	file string // of what was changed
+	cmd    *exec.Cmd
+	file   string // of what was changed
+	said   bytes.Buffer
+	exited chan struct{} // closed when it has ended
+}
+
+// ended says why strace ended before it was told to. Nil: it runs, or the node has
+// ended, with which it does.
+func (t *tracer) ended() error {
+	select {
+	case <-t.exited:
+	default:
+		return nil
+	}
+	if t.cmd.ProcessState.Success() {
+		return nil
+	}
+	return fmt.Errorf("strace ended by itself: %v: %s", t.cmd.ProcessState, bytes.TrimSpace(t.said.Bytes()))
 }
 
 // Tamper changes what a node's system calls on its quorum log give, as an
 // expression of strace's option -e inject says: errors, and delays. One that is on
-// ends.
+// ends. Whether it lasts, Tampered says.
 func (c *Processes) Tamper(id int32, inject string) error {
 	n, err := c.node(id)
 	if err != nil {
@@ -30,7 +46,7 @@ func (c *Processes) Tamper(id int32, inject string) error {
 	if err := c.Untamper(id); err != nil {
 		return err
 	}
-	t := &tracer{file: filepath.Join(c.cfg.Dir, fmt.Sprintf("strace%d.txt", id))}
+	t := &tracer{exited: make(chan struct{}), file: filepath.Join(c.cfg.Dir, fmt.Sprintf("strace%d.txt", id))}
 	log := filepath.Join(n.dir, quorumLog)
 	if _, err := os.Stat(log); err != nil { // strace would wait for calls that nobody makes
 		return err
@@ -40,9 +56,14 @@ func (c *Processes) Tamper(id int32, inject string) error {
 	if err := os.Remove(t.file); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
+	t.cmd.Stderr = &t.said
 	if err := c.life.start(t.cmd); err != nil {
 		return fmt.Errorf("start strace: %w", err)
 	}
+	go func() {
+		_ = t.cmd.Wait() // how it ended is in ProcessState
+		close(t.exited)
+	}()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tracers == nil {
@@ -58,7 +79,7 @@ const quorumLog = "metadata/raft.db"
 // detachWait is how long strace may take to let its process go on.
 const detachWait = 10 * time.Second
 
-// Untamper ends it; the process goes on.
+// Untamper ends it; the process goes on. An error: it had ended before.
 func (c *Processes) Untamper(id int32) error {
 	c.mu.Lock()
 	t := c.tracers[id]
@@ -67,26 +88,37 @@ func (c *Processes) Untamper(id int32) error {
 	if t == nil {
 		return nil
 	}
+	err := t.ended()
 	_ = t.cmd.Process.Signal(syscall.SIGTERM) // it may have ended with the node
 	kill := time.AfterFunc(detachWait, func() { _ = t.cmd.Process.Kill() })
 	defer kill.Stop()
-	_ = t.cmd.Wait() // it ends by our signal, or as the node does
-	return nil
+	<-t.exited
+	return err
 }
 
-// Tampered is how many calls gave something else, since Tamper.
-func (c *Processes) Tampered(id int32) int {
+// Tampered is how many calls gave something else, since Tamper. An error: that has
+// ended, and the node goes on without it.
+func (c *Processes) Tampered(id int32) (int, error) {
 	c.mu.Lock()
 	t := c.tracers[id]
 	c.mu.Unlock()
 	if t == nil {
-		return 0
+		return 0, nil
 	}
 	b, err := os.ReadFile(t.file)
 	if err != nil {
-		return 0
+		b = nil // it has not begun
 	}
-	return bytes.Count(b, []byte("(INJECTED)")) + bytes.Count(b, []byte("(DELAYED)"))
+	return bytes.Count(b, []byte("(INJECTED)")) + bytes.Count(b, []byte("(DELAYED)")), t.ended()
+}
+
+// Heal ends all faults but those of processes.
+func (c *Processes) Heal() error {
+	errs := []error{c.Means.Heal()}
+	for _, n := range c.nodes {
+		errs = append(errs, c.Untamper(n.id))
+	}
+	return errors.Join(errs...)
 }
 
 // canTrace says why strace cannot be had, or may not look at other processes.

@@ -2,6 +2,7 @@ package nemesis
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 
@@ -29,7 +30,7 @@ func diskKinds() []Kind {
 type tamperer interface {
 	Tamper(node int32, inject string) error
 	Untamper(node int32) error
-	Tampered(node int32) int
+	Tampered(node int32) (int, error)
 }
 
 // diskTampered has a node's disk be slow or fail.
@@ -57,19 +58,23 @@ func (d *diskTampered) Start(ctx context.Context, env *Env) (history.Event, erro
 	e := history.Event{Target: nodeNames(d.nodes)}
 	err := t.Tamper(d.nodes[0], d.how)
 	if err == nil {
-		err = met(ctx, func() bool { return t.Tampered(d.nodes[0]) > 0 })
-	}
-	if err == nil {
-		e.Proof = d.proof(t)
+		var calls int
+		var over error
+		err = met(ctx, func() bool {
+			calls, over = t.Tampered(d.nodes[0])
+			return calls > 0 || over != nil
+		})
+		if err == nil {
+			e.Proof, err = d.proof(calls), over
+		}
 	}
 	return e, err
 }
 
-func (d *diskTampered) proof(t tamperer) string {
-	return fmt.Sprintf("%s: %d calls", d.how, t.Tampered(d.nodes[0]))
-}
+func (d *diskTampered) proof(calls int) string { return fmt.Sprintf("%s: %d calls", d.how, calls) }
 
-// Stop implements Nemesis: a node that gave up is started again.
+// Stop implements Nemesis: a node that gave up is started again. A fault that was over
+// before is an error.
 func (d *diskTampered) Stop(ctx context.Context, env *Env) (history.Event, error) {
 	t, ok := env.Cluster.(tamperer)
 	if !ok {
@@ -79,11 +84,13 @@ func (d *diskTampered) Stop(ctx context.Context, env *Env) (history.Event, error
 		return history.Event{}, nil
 	}
 	defer env.Nodes.Free(d.nodes)
-	n, proof := d.nodes[0], d.proof(t)
+	n := d.nodes[0]
+	calls, _ := t.Tampered(n) // Untamper says if it was over
+	proof := d.proof(calls)
 	err := t.Untamper(n)
-	if err == nil && env.Cluster.Down(n) {
+	if env.Cluster.Down(n) {
 		proof += ", which ended the node"
-		err = env.Cluster.Start(ctx, n)
+		err = errors.Join(err, env.Cluster.Start(ctx, n))
 	}
 	return history.Event{Target: nodeNames(d.nodes), Proof: proof}, err
 }
