@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -18,6 +19,7 @@ func coordinating(t *testing.T) *client {
 	c := newCluster(t, func(c *cluster, cfg *broker.Config) {
 		groups = coordinator.New(coordinator.Config[*group.Machine]{
 			Topic: groupTopic, Partitions: c, New: func(int32) *group.Machine { return group.New(group.Config{}) }, Image: c.Image,
+			LoadWait: time.Minute, // calls wait until it has loaded, however busy the machine is
 		})
 		cfg.Groups = groups
 	})
