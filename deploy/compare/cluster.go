@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -48,26 +50,39 @@ var shared = []string{
 	"group.consumer.min.heartbeat.interval.ms", "offset.metadata.max.bytes",
 }
 
-// freePort is an address that is free now.
-func freePort(ctx context.Context) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
+// Ports of nodes are below those that systems give to outgoing connections: one of
+// these would take a port between its choice and the node's start.
+const firstPort, lastPort = 20000, 30000
+
+// freePorts are two ports in a row on 127.0.0.1 that nobody listens on, of which it
+// returns the first.
+func freePorts(ctx context.Context) (int, error) {
+	for range 100 {
+		if first := firstPort + rand.IntN(lastPort-firstPort-1); free(ctx, first) && free(ctx, first+1) {
+			return first, nil
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return 0, errors.New("find free ports: 100 are taken")
 }
+
+// free says that nobody listens on a port.
+func free(ctx context.Context, port int) bool {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address(port))
+	if err == nil {
+		_ = l.Close()
+	}
+	return err == nil
+}
+
+func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // startPonor starts one node.
 func startPonor(ctx context.Context, binary, dir string) (string, func(), error) {
-	addr, err := freePort(ctx)
+	port, err := freePorts(ctx)
 	if err != nil {
 		return "", nil, err
 	}
-	quorum, err := freePort(ctx)
-	if err != nil {
-		return "", nil, err
-	}
+	addr, quorum := address(port), address(port+1)
 	node := exec.CommandContext(context.WithoutCancel(ctx), binary, "start", "--node-id", "1", "--listen", addr, "--controller-listen", quorum, "--log-level", "warn",
 		"--store", "dir://"+filepath.Join(dir, "store"), "--data-dir", filepath.Join(dir, "data"))
 	node.Stderr = os.Stderr
@@ -88,26 +103,22 @@ func startPonor(ctx context.Context, binary, dir string) (string, func(), error)
 // startKafka starts one node, see deploy/kafka.
 func startKafka(ctx context.Context, _, dir string) (string, func(), error) {
 	script := filepath.Join("deploy", "kafka", "kafka.sh")
-	addr, err := freePort(ctx)
+	port, err := freePorts(ctx) // it takes the second one, too
 	if err != nil {
 		return "", nil, err
-	}
-	_, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", nil, fmt.Errorf("read address: %w", err)
 	}
 	args := []string{script, "start", dir}
 	for k, v := range settings {
 		args = append(args, k+"="+v)
 	}
 	start := exec.CommandContext(ctx, "bash", args...)
-	start.Env = append(os.Environ(), "KAFKA_NODES=1", "KAFKA_PORT="+port, "KAFKA_HEAP=-Xms512m -Xmx512m")
+	start.Env = append(os.Environ(), "KAFKA_NODES=1", fmt.Sprint("KAFKA_PORT=", port), "KAFKA_HEAP=-Xms512m -Xmx512m")
 	start.Stderr = os.Stderr
 	stop := func() { _ = exec.CommandContext(context.WithoutCancel(ctx), "bash", script, "stop", dir).Run() }
 	if err := start.Run(); err != nil {
 		return "", stop, fmt.Errorf("start kafka: %w", err)
 	}
-	return addr, stop, awaitNode(ctx, addr)
+	return address(port), stop, awaitNode(ctx, address(port))
 }
 
 // awaitNode returns once a node answers and knows itself.
