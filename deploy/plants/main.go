@@ -39,11 +39,11 @@ var quick = []string{"--node-flag=--session-timeout=1s"}
 
 var bugs = []planted{
 	{plant.AckEarly, "acknowledged before it is written", "queue", "kill-all", nil, []string{"L3", "L4"}},
-	{plant.SkipFence, "a writer takes a fence for its own slot", "queue", "pause", quick, []string{"L1", "L3", "L4", "L18"}},
-	{plant.NoProof, "answers without proof of ownership", "register", "pause", append([]string{"--op-timeout=2s", "--time=1m"}, quick...), []string{"L20", "L23", "L24"}},
+	{plant.SkipFence, "a writer takes a fence for its own slot", "queue", "isolate", quick, []string{"L1", "L3", "L4", "L18"}},
+	{plant.NoProof, "answers without proof of ownership", "register", "pause", append([]string{"--op-timeout=2s", "--time=150s"}, quick...), []string{"L20", "L23", "L24"}},
 	{plant.ForgetProducers, "producers are forgotten on a move", "queue", "lost-answers,move", []string{"--interval=2s", "--time=1m"}, []string{"L2", "L25"}},
 	{plant.OffsetZero, "success at offset 0 when the outcome is unknown", "queue", "pause", nil, []string{"L1", "L21"}},
-	{plant.SweepFences, "the sweep takes fences for garbage", "queue", "pause", append([]string{"--tiny", "--interval=10s"}, quick...), []string{"L1", "L3", "L4", "S6", "S7"}},
+	{plant.SweepFences, "the sweep takes fences for garbage", "queue", "isolate", append([]string{"--tiny", "--time=1m", "--interval=6s"}, quick...), []string{"L1", "L3", "L4", "S6", "S7"}},
 	{plant.SweepPending, "the sweep takes what is about to be referenced", "queue", "store-slow", []string{"--tiny", "--time=1m", "--interval=10s"}, []string{"L3", "L4", "S1", "S3", "S4"}},
 	{plant.OwnIsForeign, "a writer takes its own slot for a foreign one", "queue", "store-lost", nil, []string{"V9"}},
 	{plant.SealEarly, "a takeover counts one slot too few", "queue", "kill", nil, []string{"L1", "L3", "L4"}},
