@@ -18,22 +18,22 @@ func newTopicMove() *cobra.Command {
 	var f clientFlags
 	var to int32
 	cmd := &cobra.Command{
-		Use: "move TOPIC/PARTITION... --to NODE", Short: "Move partitions to another broker, without copying",
-		Long: `Move partitions to another broker. Their records stay where they are on the
-shared store; the new leader takes over after a pause of milliseconds. The broker
-becomes the preferred leader: the first of the replica list.`,
-		Example: "  ponor topic move orders/0 orders/3 --to 2",
+		Use: "move TOPIC[/PARTITION]... --to NODE", Short: "Move partitions to another broker, without copying",
+		Long: `Move partitions to another broker, or all of a topic. Their records stay where they
+are on the shared store; the new leader takes over after a pause of milliseconds. The
+broker becomes the preferred leader: the first of the replica list.`,
+		Example: "  ponor topic move orders/0 orders/3 --to 2\n  ponor topic move orders --to 2",
 		Args:    takes(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to < 0 {
 				return usagef("--to is missing: say to which node")
 			}
+			m := topicMove{cmd: cmd, to: to}
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
-				var errs []error
-				for _, arg := range args {
-					errs = append(errs, movePartition(ctx, cmd, adm, arg, to))
+				if err := m.plan(ctx, adm, args); err != nil {
+					return err
 				}
-				return errors.Join(errs...)
+				return m.run(ctx, adm)
 			})
 		},
 	}
@@ -42,53 +42,109 @@ becomes the preferred leader: the first of the replica list.`,
 	return cmd
 }
 
-// movePartition makes a broker the preferred leader of a partition and has it
-// elected.
-func movePartition(ctx context.Context, cmd *cobra.Command, adm *kadm.Client, arg string, to int32) error {
-	topic, text, ok := strings.Cut(arg, "/")
-	number, err := strconv.ParseInt(text, 10, 32)
-	if !ok || err != nil {
-		return usagef("%q: write TOPIC/PARTITION, such as orders/0", arg)
+// topicMove makes a broker the preferred leader of partitions and has it elected, of all at
+// once.
+type topicMove struct {
+	cmd  *cobra.Command
+	to   int32
+	list []kadm.PartitionDetail // without those that it leads already
+}
+
+// plan finds the partitions that the arguments name.
+func (m *topicMove) plan(ctx context.Context, adm *kadm.Client, args []string) error {
+	var names []string
+	for _, arg := range args {
+		topic, _, _ := strings.Cut(arg, "/")
+		names = append(names, topic)
 	}
-	partition := int32(number)
-	md, err := adm.Metadata(ctx, topic)
+	slices.Sort(names)
+	md, err := adm.Metadata(ctx, slices.Compact(names)...)
 	if err != nil {
-		return fmt.Errorf("move %s: %w", arg, err)
+		return fmt.Errorf("move partitions: %w", err)
 	}
-	if err := md.Topics[topic].Err; err != nil {
-		return fmt.Errorf("move %s: %w", arg, topicError(ctx, adm, topic, err, ""))
+	if !slices.ContainsFunc(md.Brokers, func(b kadm.BrokerDetail) bool { return b.NodeID == m.to }) {
+		return fmt.Errorf("move %s: broker %d is not in the cluster, or is down; the brokers are %v", strings.Join(args, " "), m.to, md.Brokers.NodeIDs())
 	}
-	p, ok := md.Topics[topic].Partitions[partition]
-	switch {
-	case !ok:
-		return fmt.Errorf("move %s: the topic has %s, 0 to %d", arg, count(len(md.Topics[topic].Partitions), "partition"), len(md.Topics[topic].Partitions)-1)
-	case !slices.ContainsFunc(md.Brokers, func(b kadm.BrokerDetail) bool { return b.NodeID == to }):
-		return fmt.Errorf("move %s: broker %d is not in the cluster, or is down; the brokers are %v", arg, to, md.Brokers.NodeIDs())
-	case p.Leader == to:
-		cmd.Printf("%s is led by broker %d already\n", arg, to)
+	seen := kadm.TopicsSet{}
+	for _, arg := range args {
+		name, text, one := strings.Cut(arg, "/")
+		t := md.Topics[name]
+		if t.Err != nil {
+			return fmt.Errorf("move %s: %w", arg, topicError(ctx, adm, name, t.Err, ""))
+		}
+		some := t.Partitions.Sorted()
+		if one {
+			number, err := strconv.ParseInt(text, 10, 32)
+			if err != nil {
+				return usagef("%q: write TOPIC/PARTITION, such as orders/0, or TOPIC", arg)
+			}
+			p, ok := t.Partitions[int32(number)]
+			if !ok {
+				return fmt.Errorf("move %s: the topic has %s, 0 to %d", arg, count(len(some), "partition"), len(some)-1)
+			}
+			some = []kadm.PartitionDetail{p}
+		}
+		for _, p := range some {
+			switch {
+			case seen.Lookup(p.Topic, p.Partition):
+				continue
+			case p.Leader == m.to:
+				m.cmd.Printf("%s/%d is led by broker %d already\n", p.Topic, p.Partition, m.to)
+			default:
+				m.list = append(m.list, p)
+			}
+			seen.Add(p.Topic, p.Partition)
+		}
+	}
+	return nil
+}
+
+func (m *topicMove) run(ctx context.Context, adm *kadm.Client) error {
+	if len(m.list) == 0 {
 		return nil
 	}
 	begun := time.Now()
 	var req kadm.AlterPartitionAssignmentsReq
-	req.Assign(topic, partition, ledBy(p.Replicas, p.Leader, to))
+	for _, p := range m.list {
+		req.Assign(p.Topic, p.Partition, ledBy(p.Replicas, p.Leader, m.to))
+	}
 	assigned, err := adm.AlterPartitionAssignments(ctx, req)
 	if err != nil {
-		return fmt.Errorf("move %s: %w", arg, err)
+		return fmt.Errorf("move partitions: %w", err)
 	}
-	if r := assigned[topic][partition]; r.Err != nil {
-		return fmt.Errorf("move %s: %w", arg, brokerError(r.Err, r.ErrMessage))
-	}
+	var errs []error
 	set := kadm.TopicsSet{}
-	set.Add(topic, partition)
+	for _, p := range m.list {
+		if r := assigned[p.Topic][p.Partition]; r.Err != nil {
+			errs = append(errs, fmt.Errorf("move %s/%d: %w", p.Topic, p.Partition, brokerError(r.Err, r.ErrMessage)))
+		} else {
+			set.Add(p.Topic, p.Partition)
+		}
+	}
+	if len(set) == 0 {
+		return errors.Join(errs...)
+	}
 	elected, err := adm.ElectLeaders(ctx, kadm.ElectPreferredReplica, set)
 	if err != nil {
-		return fmt.Errorf("move %s: %w", arg, err)
+		return errors.Join(append(errs, fmt.Errorf("move partitions: %w", err))...)
 	}
-	if r := elected[topic][partition]; r.Err != nil && !errors.Is(r.Err, kerr.ElectionNotNeeded) {
-		return fmt.Errorf("move %s: %w", arg, brokerError(r.Err, r.ErrMessage))
+	took := time.Since(begun).Round(time.Millisecond)
+	moved := 0
+	for _, p := range m.list {
+		if !set.Lookup(p.Topic, p.Partition) {
+			continue
+		}
+		if r := elected[p.Topic][p.Partition]; r.Err != nil && !errors.Is(r.Err, kerr.ElectionNotNeeded) {
+			errs = append(errs, fmt.Errorf("move %s/%d: %w", p.Topic, p.Partition, brokerError(r.Err, r.ErrMessage)))
+			continue
+		}
+		moved++
+		m.cmd.Printf("moved %s/%d from broker %d to broker %d\n", p.Topic, p.Partition, p.Leader, m.to)
 	}
-	cmd.Printf("moved %s from broker %d to broker %d in %v, 0 bytes copied\n", arg, p.Leader, to, time.Since(begun).Round(time.Millisecond))
-	return nil
+	if moved > 0 {
+		m.cmd.Printf("%s in %v, 0 bytes copied\n", count(moved, "partition"), took)
+	}
+	return errors.Join(errs...)
 }
 
 // ledBy puts a broker first in a replica list: it changes places with the

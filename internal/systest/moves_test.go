@@ -189,6 +189,17 @@ func TestOperatorMovesAndDrains(t *testing.T) {
 		}
 		return nil
 	})
+	before := led()
+	away := before[1] + before[2]
+	if out := ponor(t, c, "topic", "move", "ops", "ops/1", "--to", "3"); strings.Count(out, "to broker 3") != away || !strings.Contains(out, fmt.Sprintf("%d partitions in ", away)) {
+		t.Errorf("move of all said %q, of %v", out, before)
+	}
+	systest.Eventually(t, 20*time.Second, "one leads all", func() error {
+		if n := led(); n[3] != away+before[3] {
+			return fmt.Errorf("led by %v", n)
+		}
+		return nil
+	})
 	h.WaitAcked(50)
 	h.Stop()
 	h.Check()
