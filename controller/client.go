@@ -221,7 +221,8 @@ func (c *client) attempt(ctx context.Context, address string, on lane, key int16
 }
 
 // bound limits one attempt, so that a paused node holds nobody up, and cuts it
-// short when another leader is known.
+// short when another leader is known; a Hello is not for the leader, and the
+// leader itself asks.
 func (c *client) bound(ctx context.Context, on lane, address string) (context.Context, context.CancelFunc) {
 	// A heartbeat must have time to reach the next leader before the session
 	// ends there.
@@ -236,6 +237,9 @@ func (c *client) bound(ctx context.Context, on lane, address string) (context.Co
 	default:
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
+	if on == laneHello {
+		return ctx, cancel
+	}
 	stop := c.node.role.onChange(func() {
 		if leader := c.known(); leader != "" && leader != address {
 			cancel()

@@ -1,6 +1,9 @@
 package controller
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 // What a node says that does not lead takes nothing from what another one said,
 // and cannot make a node take itself for the leader.
@@ -45,5 +48,24 @@ func TestCallersInStepReachEverySeed(t *testing.T) {
 		if len(r) != len(seeds) {
 			t.Errorf("caller %d came to %v only", i, r)
 		}
+	}
+}
+
+// A new leader asks the other voters how they are while the others learn of it:
+// that ends calls to the leader before, not these.
+func TestLeaderThatChangesCutsNoHelloShort(t *testing.T) {
+	n := &Node{cfg: Config{SessionTimeout: time.Hour}, role: newSignal()}
+	c := newClient(n)
+	hello, stop := c.bound(t.Context(), laneHello, "n3:9093")
+	defer stop()
+	command, stop := c.bound(t.Context(), laneCommand, "n3:9093")
+	defer stop()
+	c.redirect("n3:9093", "n2:9093")
+	n.role.notify()
+	if command.Err() == nil {
+		t.Error("a command to the old leader goes on")
+	}
+	if err := hello.Err(); err != nil {
+		t.Errorf("a Hello ended: %v", err)
 	}
 }
