@@ -217,6 +217,45 @@ func TestExt4PackingKeepsTheNewestCheckpoint(t *testing.T) {
 	}
 }
 
+// ext-4: while no checkpoint can be folded, the newest one is in an index, maybe below
+// the start of the log. Folding that index again keeps it.
+func TestExt4FoldsKeepTheNewestCheckpoint(t *testing.T) {
+	f := newFixture(t)
+	n := f.start(1, func(c *sharedlog.Config) {
+		c.PackAge, c.MaintainEvery, c.MaxExtents = time.Millisecond, time.Millisecond, 4
+	})
+	p := f.topic(1, n)[0]
+	var fail atomic.Pointer[error]
+	l, err := n.Open(f.ctx(), p.ID(), p.Epoch, commitlog.Options{Checkpoints: large{&fail}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := func(i int) int { return 150 + i%2*(70<<10) } // runs that are not merged
+	folded := func(to commitlog.Offset) {
+		f.until("the older extents are folded", func() bool {
+			now, _ := f.c.Image().PartitionByStream(p.Stream)
+			return len(now.Extents) <= 4 && now.Extents[0].Indirect && now.Extents[0].End >= to
+		})
+	}
+	f.grow(l, p, 2, size) // two records each
+	boom := errors.New("boom")
+	fail.Store(&boom)
+	f.grow(l, p, 12, size)
+	folded(12)
+	if err := l.Trim(f.ctx(), 10); err != nil {
+		t.Fatal(err)
+	}
+	f.grow(l, p, 12, size)
+	folded(36)
+	if err := l.Close(f.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := f.open(n, p).Recovered(f.ctx())
+	if err != nil || r.CheckpointEnd != 4 || len(r.Checkpoint) != 4000 {
+		t.Errorf("recovered a checkpoint at %d of %d bytes, %v, want that at 4", r.CheckpointEnd, len(r.Checkpoint), err)
+	}
+}
+
 // large makes checkpoints of 2,000 bytes a fold, too large to be kept in memory.
 type large struct{ fail *atomic.Pointer[error] }
 

@@ -236,22 +236,20 @@ func (e *Engine) foldFor(ctx context.Context, p metadata.Partition) (*fold, erro
 		}
 		f.root.Entries = append(f.root.Entries, sec.Entries...)
 	}
-	// Trimmed history is not listed again, unless the newest checkpoint might be
-	// there: what packing wrote last has one.
-	newest := p.Extents[len(p.Extents)-1]
-	packed := !newest.Indirect && !isSlot(newest.Object)
-	if newest.Indirect {
-		var err error
-		if packed, err = e.hasCheckpoint(ctx, p.Stream, newest, maxDepth); err != nil {
+	// Trimmed history is not listed again, unless the newest checkpoint may be
+	// there (ext-4): packing gives one to the newest run, if it could make it.
+	drop := 0
+	for drop < len(f.root.Entries)-1 && f.root.Entries[drop].End <= p.Start {
+		drop++
+	}
+	if drop > 0 {
+		has, err := e.hasCheckpoint(ctx, p.Stream, p.Extents[len(p.Extents)-1], maxDepth)
+		if err != nil {
 			return nil, err
 		}
-	}
-	if packed {
-		drop := 0
-		for drop < len(f.root.Entries)-1 && f.root.Entries[drop].End <= p.Start {
-			drop++
+		if has {
+			f.root.Entries = f.root.Entries[drop:]
 		}
-		f.root.Entries = f.root.Entries[drop:]
 	}
 	f.root.From = f.root.Entries[0].Base
 	return f, nil
