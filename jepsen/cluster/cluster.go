@@ -104,7 +104,7 @@ func WaitReady(ctx context.Context, c Cluster) error {
 			return err
 		}
 		err = waitListed(ctx, cl, len(c.Nodes()), func() error {
-			if p, ok := c.(*Processes); ok && len(p.Exited()) > 0 {
+			if p, ok := c.(*Processes); ok && p.lacks() {
 				return errors.New("a node has ended")
 			}
 			return nil

@@ -161,3 +161,36 @@ func TestNodesThatEndAtOnce(t *testing.T) {
 		t.Errorf("start: %v", err)
 	}
 }
+
+// A node that ended and was started again is waited for.
+func TestNodesThatAreBackAreWaitedFor(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "once")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n[ -e "+dir+"/ended ] && exec sleep 60\ntouch "+dir+"/ended\nexit 2\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{Binary: path, Dir: dir}
+	c := &Processes{cfg: cfg, nodes: []*node{newNode(cfg, 1, Link{Listen: "127.0.0.1:1"})}}
+	t.Cleanup(func() { _ = c.Close() })
+	wait := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		return WaitReady(ctx, c)
+	}
+	if err := c.Start(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it has ended", func() bool { return c.Down(1) })
+	if err := wait(); err == nil || !strings.Contains(err.Error(), "a node has ended") {
+		t.Errorf("it is down: %v", err)
+	}
+	if err := c.Start(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := wait(); err == nil || strings.Contains(err.Error(), "a node has ended") {
+		t.Errorf("it was started again: %v", err)
+	}
+	if c.Exited()[1] == "" {
+		t.Error("that it had ended was forgotten")
+	}
+}

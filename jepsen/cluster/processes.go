@@ -361,6 +361,16 @@ func (c *Processes) Exited() map[int32]string {
 	return out
 }
 
+// lacks says whether a node has ended by itself and was not started again.
+func (c *Processes) lacks() bool {
+	return slices.ContainsFunc(c.nodes, func(n *node) bool {
+		n.mu.Lock()
+		want := n.mu.want
+		n.mu.Unlock()
+		return want && n.down()
+	})
+}
+
 // Logs implements Cluster.
 func (c *Processes) Logs() string { return c.cfg.Dir }
 

@@ -2,7 +2,6 @@ package nemesis
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 
@@ -54,6 +53,11 @@ func (d *diskTampered) Start(ctx context.Context, env *Env) (history.Event, erro
 	if len(d.nodes) == 0 {
 		return history.Event{}, nil
 	}
+	if n := d.nodes[0]; env.Cluster.Down(n) { // it gave up only when the fault before was over
+		env.Nodes.Free(d.nodes)
+		d.nodes = nil
+		return history.Event{}, env.Cluster.Start(ctx, n)
+	}
 	d.how = d.inject(env.Rand)
 	e := history.Event{Target: nodeNames(d.nodes)}
 	err := t.Tamper(d.nodes[0], d.how)
@@ -88,9 +92,9 @@ func (d *diskTampered) Stop(ctx context.Context, env *Env) (history.Event, error
 	calls, _ := t.Tampered(n) // Untamper says if it was over
 	proof := d.proof(calls)
 	err := t.Untamper(n)
-	if env.Cluster.Down(n) {
+	if env.Cluster.Down(n) { // then it is no wonder that the fault was over
 		proof += ", which ended the node"
-		err = errors.Join(err, env.Cluster.Start(ctx, n))
+		err = env.Cluster.Start(ctx, n)
 	}
 	return history.Event{Target: nodeNames(d.nodes), Proof: proof}, err
 }

@@ -1,6 +1,7 @@
 package nemesis_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,10 @@ func (c *ill) Nodes() []int32               { return []int32{1, 2, 3, 4, 5} }
 func (c *ill) Can(string) bool              { return true }
 func (c *ill) Clock(n int32) *cluster.Clock { return c.clocks[n] }
 func (c *ill) Down(n int32) bool            { return c.down[n] }
+func (c *ill) Start(_ context.Context, n int32) error {
+	delete(c.down, n)
+	return nil
+}
 
 func (c *ill) Tamper(n int32, inject string) error {
 	c.tampered[n] = inject
@@ -182,5 +187,38 @@ func TestDiskThatGoesOn(t *testing.T) {
 	c.over = early
 	if _, err := f.Stop(t.Context(), env); !errors.Is(err, early) {
 		t.Errorf("one that was over before it was undone: %v", err)
+	}
+}
+
+// A node that gives up is started again, and its end is the fault's: while it is on, and
+// when it was over before.
+func TestDiskThatEndsNodes(t *testing.T) {
+	c, env := newIll(t)
+	k, err := nemesis.Find("disk-errors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := k.New()
+	e, err := f.Start(t.Context(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range c.tampered {
+		c.down[n], c.over = true, errors.New("strace ended by itself")
+	}
+	if e, err = f.Stop(t.Context(), env); err != nil || !strings.Contains(e.Proof, "ended the node") || len(c.down) > 0 {
+		t.Errorf("undone: %+v, %v, down %v", e, err, c.down)
+	}
+	for _, n := range c.Nodes() {
+		c.down[n] = true
+	}
+	if e, err := f.Start(t.Context(), env); err != nil || len(e.Target) > 0 || len(c.tampered) > 0 || len(c.down) != 4 {
+		t.Errorf("on a node that is down: %+v, %v, %v, down %v", e, err, c.tampered, c.down)
+	}
+	if e, err := f.Stop(t.Context(), env); err != nil || len(e.Target) > 0 {
+		t.Errorf("undone, though it had not begun: %+v, %v", e, err)
+	}
+	if free := env.Nodes.Take(env.Rand, c.Nodes(), 5); len(free) != 5 {
+		t.Errorf("others can have %v", free)
 	}
 }
