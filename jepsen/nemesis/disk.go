@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"ponor/jepsen/cluster"
 	"ponor/jepsen/history"
@@ -62,6 +63,7 @@ func (d *diskTampered) Start(ctx context.Context, env *Env) (history.Event, erro
 	e := history.Event{Target: nodeNames(d.nodes)}
 	err := t.Tamper(d.nodes[0], d.how)
 	if err == nil {
+		defer provoke(ctx, env)()
 		var calls int
 		var over error
 		err = met(ctx, func() bool {
@@ -73,6 +75,26 @@ func (d *diskTampered) Start(ctx context.Context, env *Env) (history.Event, erro
 		}
 	}
 	return e, err
+}
+
+// provokeEvery is how often there is something to write, at least.
+const provokeEvery = time.Second
+
+// provoke moves a partition now and then, so that the quorum has something to write
+// under workloads that change no metadata. It ends with what it returns.
+func provoke(ctx context.Context, env *Env) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for sleep(ctx, provokeEvery) {
+			_, _ = moveSome(ctx, env, 1) // the fault may be why it fails
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
 }
 
 func (d *diskTampered) proof(calls int) string { return fmt.Sprintf("%s: %d calls", d.how, calls) }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"ponor/internal/steer"
 	"ponor/internal/wall"
@@ -28,6 +29,7 @@ type ill struct {
 	calls    atomic.Int64
 	over     error // why what was tampered with is no more
 	down     map[int32]bool
+	idle     atomic.Bool // nothing is written to quorum logs
 }
 
 func (c *ill) Nodes() []int32               { return []int32{1, 2, 3, 4, 5} }
@@ -49,7 +51,12 @@ func (c *ill) Untamper(n int32) error {
 	return c.over
 }
 
-func (c *ill) Tampered(int32) (int, error) { return int(c.calls.Add(1)) - 1, c.over }
+func (c *ill) Tampered(int32) (int, error) {
+	if c.idle.Load() {
+		return 0, c.over
+	}
+	return int(c.calls.Add(1)) - 1, c.over
+}
 
 func newIll(t *testing.T) (*ill, *nemesis.Env) {
 	t.Helper()
@@ -61,7 +68,7 @@ func newIll(t *testing.T) (*ill, *nemesis.Env) {
 			t.Fatal(err)
 		}
 	}
-	return c, &nemesis.Env{Cluster: c, Rand: rand.New(rand.NewPCG(3, 1)), Now: func() int64 { return 0 }, Nodes: &nemesis.Claims{}}
+	return c, &nemesis.Env{Cluster: c, Rand: rand.New(rand.NewPCG(3, 1)), Now: func() int64 { return 0 }, Topics: func() []string { return nil }, Nodes: &nemesis.Claims{}}
 }
 
 func (c *ill) skew(t *testing.T, n int32) (s wall.Skew) {
@@ -220,5 +227,24 @@ func TestDiskThatEndsNodes(t *testing.T) {
 	}
 	if free := env.Nodes.Take(env.Rand, c.Nodes(), 5); len(free) != 5 {
 		t.Errorf("others can have %v", free)
+	}
+}
+
+// If nobody writes to the quorum's log, the fault does.
+func TestDiskHasSomethingToWrite(t *testing.T) {
+	c, env := newIll(t)
+	c.idle.Store(true)
+	env.Topics = func() []string { // it looks for partitions to move
+		c.idle.Store(false)
+		return nil
+	}
+	k, err := nemesis.Find("disk-errors")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	if e, err := k.New().Start(ctx, env); err != nil || e.Proof == "" {
+		t.Errorf("started: %+v, %v", e, err)
 	}
 }

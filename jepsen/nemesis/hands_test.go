@@ -472,6 +472,35 @@ func TestGuestLeaves(t *testing.T) {
 	}
 }
 
+// Partitions that do not move are a fault that could not be done, but not while nodes
+// are down by another one.
+func TestMovesOfAClusterThatIsDown(t *testing.T) {
+	cl, err := kgo.NewClient(kgo.SeedBrokers("127.0.0.1:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	for _, down := range []bool{false, true} {
+		c := newLocked()
+		if down {
+			c.down[1] = true
+		}
+		var said []*history.Event
+		env := &nemesis.Env{Cluster: c, Admin: kadm.NewClient(cl), Rand: rand.New(rand.NewPCG(1, 1)), Now: func() int64 { return 0 }, Topics: func() []string { return []string{"t"} }, Nodes: &nemesis.Claims{}}
+		list, err := nemesis.Choose([]string{"move"}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &nemesis.Schedule{Nemeses: list, Env: func(string) *nemesis.Env { return env }, Record: func(e *history.Event) { said = append(said, e) }, Every: 10 * time.Millisecond}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		started, err := s.Run(ctx, rand.New(rand.NewPCG(1, 1)))
+		cancel()
+		if err != nil || started > 0 || (len(said) == 0) != down {
+			t.Errorf("down %t: %d started, %v, %d events", down, started, err, len(said))
+		}
+	}
+}
+
 // A fault that needs all nodes leaves those alone that are another's.
 func TestPauseKillWaitsForAllNodes(t *testing.T) {
 	c := newLocked()

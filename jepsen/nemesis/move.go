@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -46,6 +47,10 @@ func (m *move) Start(ctx context.Context, env *Env) (history.Event, error) {
 			err = ctx.Err()
 		}
 		err = fmt.Errorf("no partition had another leader within %v: %w", waited, err)
+		c := env.Cluster
+		if slices.ContainsFunc(c.Nodes(), func(n int32) bool { return c.Down(n) || c.Paused(n) }) {
+			err = fmt.Errorf("%w: %w", errUnmet, err) // as others hurt it too much
+		}
 	}
 	return history.Event{Target: []string{"partitions"}, Proof: proof}, err
 }
