@@ -152,7 +152,10 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return fmt.Errorf("fence the write-ahead logs of earlier generations: %w", err)
 	}
-	sealed, lost := sealLost(img, fenced)
+	sealed, lost, err := sealLost(ctx, b, img, fenced)
+	if err != nil {
+		return fmt.Errorf("fence the write-ahead logs of earlier generations: %w", err)
+	}
 	plan.Generation, plan.Sealed = gen, sealed
 	restored, err := plan.Run()
 	if err != nil {
@@ -165,6 +168,11 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 		return fmt.Errorf("the cluster is restored, but what it lacks cannot be told: %w", err)
 	}
 	lost = append(lost, movedAway(restored, indexes)...)
+	packed, err := packedSince(ctx, b, img, gen, fenced)
+	if err != nil {
+		return fmt.Errorf("the cluster is restored, but what it lacks cannot be told: %w", err)
+	}
+	lost = append(lost, packed...)
 	for _, line := range lost {
 		cmd.Printf("NOT RESTORED  %s\n", line)
 	}
@@ -181,20 +189,83 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 // sealLost finds WALs that cannot be recovered from the backup, because slots that
 // it needs were packed and deleted after it: how they are sealed as they are, and
 // a line for each.
-func sealLost(img *metadata.Image, fenced []wal.Fenced) (sealed []*metadatapb.Sealed, lost []string) {
+func sealLost(ctx context.Context, b objstore.Bucket, img *metadata.Image, fenced []wal.Fenced) (sealed []*metadatapb.Sealed, lost []string, err error) {
 	for _, f := range fenced {
 		w, known := img.WAL(f.Incarnation)
 		switch {
-		case f.End == 0: // it never wrote
+		case f.End == 0 && len(f.Behind) == 0: // it never wrote
 		case !known || w.Generation != f.Generation:
 			lost = append(lost, fmt.Sprintf("broker %s registered after the backup: what it wrote is in the store and in no log", f.Incarnation))
-		case w.State == metadata.Sealed || f.Has(w.Trim):
-		default:
+		case w.State == metadata.Sealed:
+		case !f.Has(w.Trim):
 			lost = append(lost, fmt.Sprintf("broker %s packed records after the backup: the logs of its partitions end where the backup has them, what it wrote later is in the store only", f.Incarnation))
-			sealed = append(sealed, &metadatapb.Sealed{Incarnation: f.Incarnation.Proto(), End: f.End})
+			end := f.End
+			if end < w.Trim { // a WAL ends where a fence is, and not below its trim (cmd-4)
+				s, err := wal.Seal(ctx, sealOf(b, img, w))
+				if err != nil {
+					return nil, nil, err
+				}
+				end = s.End
+			}
+			sealed = append(sealed, &metadatapb.Sealed{Incarnation: f.Incarnation.Proto(), End: end})
+		case len(f.Behind) > 0:
+			lost = append(lost, fmt.Sprintf("broker %s has slots %d to %d of its write-ahead log behind slot %d, which is missing: if it was packed after the backup, what is in them was acknowledged, and is in the store only; if the broker ended while it wrote it, none of it was",
+				f.Incarnation, f.Behind[0], f.Behind[len(f.Behind)-1], f.End))
 		}
 	}
-	return sealed, lost
+	return sealed, lost, nil
+}
+
+// sealOf says how to read a WAL of an earlier generation from its trim in the backup on.
+func sealOf(b objstore.Bucket, img *metadata.Image, w metadata.WAL) wal.SealConfig {
+	return wal.SealConfig{Bucket: b, Prefix: objstore.GenerationPrefix(img.ClusterID(), w.Generation),
+		ClusterID: img.ClusterID(), Generation: w.Generation, Incarnation: w.Incarnation, Trim: w.Trim}
+}
+
+// packedSince has a line for each broker of which the WAL says nothing, because all
+// of it was packed and deleted, or what is left of it is what the backup knows, and
+// that has newer objects than the backup: their numbers are above those in it.
+func packedSince(ctx context.Context, b objstore.Bucket, img *metadata.Image, below uint64, fenced []wal.Fenced) (lines []string, err error) {
+	newest := map[metadata.Incarnation]uint64{} // number after the newest object that the backup refers to
+	for t := range img.Topics() {
+		for p := range img.Partitions(t.ID) {
+			for _, x := range p.Extents {
+				if n, err := metadata.ParseObjectName(x.Object); err == nil && n.Kind != metadata.WALSlot {
+					newest[n.Creator] = max(newest[n.Creator], n.Number+1)
+				}
+			}
+		}
+	}
+	said := func(gen uint64, inc metadata.Incarnation) bool {
+		w, known := img.WAL(inc)
+		known = known && w.Generation == gen
+		return known && w.State == metadata.Sealed || slices.ContainsFunc(fenced, func(f wal.Fenced) bool {
+			return f.Generation == gen && f.Incarnation == inc && (!known || !f.Has(w.Trim))
+		})
+	}
+	for gen := uint64(1); gen < below; gen++ {
+		prefix := objstore.GenerationPrefix(img.ClusterID(), gen) + "/"
+		since := map[metadata.Incarnation]bool{}
+		for _, kind := range []metadata.ObjectKind{metadata.SegmentObject, metadata.IndexObject} {
+			err := b.List(ctx, prefix+string(kind)+"/", "", func(i objstore.Info) error {
+				n, err := metadata.ParseObjectName(strings.TrimPrefix(i.Key, prefix))
+				if err == nil && n.Number >= newest[n.Creator] {
+					since[n.Creator] = true
+				}
+				return nil
+			})
+			if err != nil {
+				return nil, fmt.Errorf("list objects of generation %d: %w", gen, err)
+			}
+		}
+		for inc := range since {
+			if !said(gen, inc) {
+				lines = append(lines, fmt.Sprintf("broker %s packed or rewrote records after the backup: what is no longer in its write-ahead log is in the store and in no log", inc))
+			}
+		}
+	}
+	slices.Sort(lines)
+	return lines, nil
 }
 
 // readIndexes reads what the WALs hold that the restored cluster will recover.
@@ -205,8 +276,7 @@ func readIndexes(ctx context.Context, b objstore.Bucket, img *metadata.Image, fe
 		if !known || w.Generation != f.Generation || w.State == metadata.Sealed {
 			continue
 		}
-		sealed, err := wal.Seal(ctx, wal.SealConfig{Bucket: b, Prefix: objstore.GenerationPrefix(img.ClusterID(), f.Generation),
-			ClusterID: img.ClusterID(), Generation: f.Generation, Incarnation: f.Incarnation, Trim: w.Trim})
+		sealed, err := wal.Seal(ctx, sealOf(b, img, w))
 		if err != nil {
 			return nil, fmt.Errorf("read the write-ahead log of broker %s: %w", f.Incarnation, err)
 		}

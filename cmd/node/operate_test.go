@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/controller"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
 	"ponor/sharedlog/objstore"
@@ -193,6 +194,97 @@ func TestRestoreAndAuditSayWhatIsMissing(t *testing.T) {
 	n.says("metadata audit "+n.store(), exitError, "unknown object", "generation 2 may not delete objects yet", "--accept")
 	n.says("metadata audit "+n.store()+" --accept", exitOK, "generation 2 of cluster", "may delete objects")
 	n.says("metadata audit "+n.dir, exitUnchecked)
+}
+
+// What the store has and no log gets is named, also if the WAL that had it ends, or
+// seems to end, where the backup has it.
+func TestRestoreNamesWhatWasPackedAfterTheBackup(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(b objstore.Bucket, inc metadata.Incarnation, prefix string) error
+		want   string
+	}{
+		"a slot is missing that may have been in flight": {func(b objstore.Bucket, inc metadata.Incarnation, prefix string) error {
+			cluster, _, _ := strings.Cut(prefix, "/")
+			return b.PutNew(t.Context(), wal.SlotKey(prefix, inc, 2), objstore.BytesBody(wal.EncodeEmptySlot(wal.Header{
+				ClusterID: cluster, Generation: 1, Incarnation: inc, Author: inc, Seq: 2, DurableBelow: 1, Window: 2})))
+		}, "NOT RESTORED  broker 1-1 has slots 2 to 2 of its write-ahead log behind slot 1, which is missing"},
+		"no slot is left": {func(b objstore.Bucket, inc metadata.Incarnation, prefix string) error {
+			if err := b.Delete(t.Context(), wal.SlotKey(prefix, inc, 0)); err != nil {
+				return err
+			}
+			object := metadata.ObjectName{Kind: metadata.SegmentObject, Creator: inc, Number: 0}
+			return b.PutNew(t.Context(), prefix+"/"+object.String(), objstore.BytesBody([]byte("records")))
+		}, "NOT RESTORED  broker 1-1 packed or rewrote records after the backup"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newTestNode(t)
+			file := filepath.Join(n.dir, "backup")
+			n.does("topic create orders --partitions 1")
+			n.does("metadata backup " + file)
+			n.produce("orders", "after the backup")
+			n.stop()
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			backup, err := controller.ReadBackup(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := openBucket(t.Context(), n.store(), "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			if err := tc.change(b, metadata.Incarnation{Broker: 1, Epoch: 1}, objstore.GenerationPrefix(backup.Image.ClusterID(), 1)); err != nil {
+				t.Fatal(err)
+			}
+			n.says("metadata restore "+file+" --store "+n.store()+" --data-dir "+n.dir+"/2 --controller-advertise "+n.quorum, exitOK, tc.want)
+			n.start("2")
+		})
+	}
+}
+
+// A WAL of which only slots below the trim are left, which large chunks keep, is sealed
+// where the backup's metadata lets it be.
+func TestAWALThatEndsBelowTheTrimIsSealed(t *testing.T) {
+	img := metadata.Empty()
+	apply := func(c *metadatapb.Command) metadata.Result {
+		t.Helper()
+		next, results := metadata.Apply(img, img.Index()+1, metadata.NewEntry(c))
+		if err := results[0].Rejected(); err != nil {
+			t.Fatal(err)
+		}
+		img = next
+		return results[0]
+	}
+	const cluster = "AAAAAAAAAAAAAAAAAAAAAA"
+	apply(&metadatapb.Command{Body: &metadatapb.Command_InitCluster{InitCluster: &metadatapb.InitCluster{ClusterId: cluster, Generation: 1}}})
+	inc := apply(&metadatapb.Command{Body: &metadatapb.Command_RegisterBroker{RegisterBroker: &metadatapb.RegisterBroker{Broker: 1, Nonce: make([]byte, metadata.NonceBytes)}}}).Incarnation
+	apply(&metadatapb.Command{From: inc.Proto(), CmdSeq: 1, Body: &metadatapb.Command_CommitExtents{CommitExtents: &metadatapb.CommitExtents{Trim: 9}}})
+	b, err := openBucket(t.Context(), "dir://"+t.TempDir(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	prefix := objstore.GenerationPrefix(cluster, 1)
+	slot := wal.EncodeEmptySlot(wal.Header{ClusterID: cluster, Generation: 1, Incarnation: inc, Author: inc, Seq: 3, DurableBelow: 3, Window: 2})
+	if err := b.PutNew(t.Context(), wal.SlotKey(prefix, inc, 3), objstore.BytesBody(slot)); err != nil {
+		t.Fatal(err)
+	}
+	fenced, err := wal.FenceAll(t.Context(), wal.SealConfig{Bucket: b, ClusterID: cluster}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sealed, lost, err := sealLost(t.Context(), b, img, fenced)
+	if err != nil || len(sealed) != 1 || len(lost) != 1 || !strings.Contains(lost[0], "broker 1-1 packed records after the backup") {
+		t.Fatalf("sealed %v, lost %q, %v", sealed, lost, err)
+	}
+	apply(&metadatapb.Command{Body: &metadatapb.Command_ClaimGeneration{ClaimGeneration: &metadatapb.ClaimGeneration{Generation: 2}}})
+	apply(&metadatapb.Command{Body: &metadatapb.Command_Sealed{Sealed: sealed[0]}})
+	if h, _, err := wal.ReadIndex(t.Context(), b, prefix, inc, sealed[0].End); err != nil || h.Kind != wal.Fence {
+		t.Errorf("slot %d: %+v, %v, want a fence", sealed[0].End, h, err)
+	}
 }
 
 func TestLeftoversAreGroupedByLog(t *testing.T) {

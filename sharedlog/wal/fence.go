@@ -15,8 +15,13 @@ import (
 type Fenced struct {
 	Generation  uint64
 	Incarnation metadata.Incarnation
-	// End is the slot of the fence: all data that was ever acknowledged is below.
+	// End is the slot of the fence: all data that was ever acknowledged is below, or
+	// in Behind.
 	End uint64
+	// Behind are slots with data above End. Either End was being written when the
+	// broker ended, and nothing in them was acknowledged; or it was packed and deleted,
+	// and all of it was. The store does not say which: an image of its time would.
+	Behind []uint64
 	// Slots are the numbers of the slots that were listed, fences too, in order.
 	Slots []uint64
 }
@@ -54,12 +59,12 @@ func FenceAll(ctx context.Context, cfg SealConfig, below uint64) ([]Fenced, erro
 		for _, inc := range sortedIncarnations(slots) {
 			c := cfg
 			c.Prefix, c.Generation, c.Incarnation = objstore.GenerationPrefix(cfg.ClusterID, gen), gen, inc
-			end, found, err := fenceOne(ctx, c, slots[inc])
+			f, found, err := fenceOne(ctx, c, slots[inc])
 			if err != nil {
 				return nil, err
 			}
 			if found {
-				out = append(out, Fenced{Generation: gen, Incarnation: inc, End: end, Slots: slots[inc]})
+				out = append(out, f)
 			}
 		}
 	}
@@ -67,21 +72,58 @@ func FenceAll(ctx context.Context, cfg SealConfig, below uint64) ([]Fenced, erro
 }
 
 // fenceOne seals from where the newest data slot says that gaps can begin.
-func fenceOne(ctx context.Context, cfg SealConfig, slots []uint64) (end uint64, found bool, err error) {
+func fenceOne(ctx context.Context, cfg SealConfig, slots []uint64) (f Fenced, found bool, err error) {
 	s := newSealer(cfg)
 	for _, seq := range slices.Backward(slots) {
 		r := s.read(ctx, seq)
 		if r.err != nil {
-			return 0, false, fmt.Errorf("read slot %d of %s: %w", seq, cfg.Incarnation, r.err)
+			return f, false, fmt.Errorf("read slot %d of %s: %w", seq, cfg.Incarnation, r.err)
 		}
 		if !r.found || r.h.Kind != Data {
 			continue
 		}
+		f = Fenced{Generation: cfg.Generation, Incarnation: cfg.Incarnation, Slots: slots}
+		gap, err := f.fill(ctx, s, r.h)
+		if err != nil {
+			return f, false, fmt.Errorf("fence WAL of %s: %w", cfg.Incarnation, err)
+		}
+		// A writer that has the gap behind it ends only at a fence that follows its data.
 		cfg.Trim = r.h.DurableBelow
+		if gap {
+			cfg.Trim = seq
+		}
 		sealed, err := Seal(ctx, cfg)
-		return sealed.End, true, err
+		if !gap {
+			f.End = sealed.End
+		}
+		return f, true, err
 	}
-	return 0, false, nil
+	return f, false, nil
+}
+
+// fill fences what is missing below the newest data slot, from where gaps can begin.
+// The first fence there is the end.
+func (f *Fenced) fill(ctx context.Context, s *sealer, newest Header) (gap bool, err error) {
+	for seq := newest.DurableBelow; seq < newest.Seq; seq++ {
+		fenced, err := s.fence(ctx, seq)
+		switch {
+		case err != nil:
+			return false, err
+		case fenced && !gap:
+			gap, f.End = true, seq
+		case !fenced && gap:
+			f.Behind = append(f.Behind, seq)
+		}
+	}
+	if !gap {
+		return false, nil
+	}
+	f.Behind = append(f.Behind, newest.Seq)
+	r := s.read(ctx, f.End)
+	if r.err == nil && r.found && !r.h.Author.IsZero() {
+		f.Behind = nil // a broker sealed the WAL there, by an image of its time
+	}
+	return true, r.err
 }
 
 // listAll are the slots in the store by incarnation, in order.

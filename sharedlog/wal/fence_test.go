@@ -1,8 +1,12 @@
 package wal_test
 
 import (
+	"slices"
 	"testing"
 
+	"ponor/metadata"
+	"ponor/sharedlog/objstore"
+	"ponor/sharedlog/objstore/mem"
 	"ponor/sharedlog/wal"
 )
 
@@ -39,5 +43,52 @@ func TestFenceAllEndsWALsWithoutAnImage(t *testing.T) {
 		if s, err := wal.Seal(t.Context(), cfg); err != nil || s.End != 8 || len(s.Slots) != 4 {
 			t.Errorf("swept %v: sealed then at %d with %d slots, %v", swept, s.End, len(s.Slots), err)
 		}
+	}
+}
+
+// A slot that is missing just below the newest one was being written when the broker
+// ended, or packed and deleted: FenceAll says what is behind it, and a writer which
+// has it behind itself ends too.
+func TestFenceAllTellsWhatIsBehindAGap(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gap    uint64
+		sealed bool
+		behind []uint64
+	}{
+		"one that may have been in flight": {gap: 6, behind: []uint64{7, 8}},
+		"one that was sealed by a broker":  {gap: 6, sealed: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := mem.New()
+			for seq := range uint64(9) {
+				if seq == tc.gap {
+					continue
+				}
+				h := wal.Header{Kind: wal.Data, ClusterID: cluster, Generation: 1, Incarnation: inc, Author: inc, Seq: seq, DurableBelow: max(seq, 3) - 3, Window: 4}
+				if err := b.PutNew(t.Context(), wal.SlotKey(prefix, inc, seq), objstore.BytesBody(wal.EncodeEmptySlot(h))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cfg := sealConfig(b)
+			if tc.sealed {
+				cfg.Trim = tc.gap
+				if s, err := wal.Seal(t.Context(), cfg); err != nil || s.End != tc.gap {
+					t.Fatalf("sealed at %d, %v", s.End, err)
+				}
+				cfg.Trim = 0
+			}
+			cfg.By = metadata.Incarnation{} // nobody of this cluster
+			for range 2 {                   // again is the same
+				f, err := wal.FenceAll(t.Context(), cfg, 2)
+				if err != nil || len(f) != 1 || f[0].End != tc.gap || !slices.Equal(f[0].Behind, tc.behind) {
+					t.Fatalf("%+v, %v; want the end at %d, behind it %v", f, err, tc.gap, tc.behind)
+				}
+			}
+			for _, seq := range []uint64{tc.gap, 9} {
+				if h, _, err := wal.ReadIndex(t.Context(), b, prefix, inc, seq); err != nil || h.Kind != wal.Fence {
+					t.Errorf("slot %d: %+v, %v, want a fence", seq, h, err)
+				}
+			}
+		})
 	}
 }
