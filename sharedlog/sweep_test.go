@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -285,4 +286,64 @@ func TestAns3AMissingObjectNeedsAFreshImage(t *testing.T) {
 	if err := read(); !isRetriable(err) {
 		t.Errorf("read without a quorum: %v, want a retriable error", err)
 	}
+}
+
+// slowReads takes 50 ms of virtual time for a read, and knows how many were under way
+// at once.
+type slowReads struct {
+	objstore.Bucket
+	on, now, most atomic.Int64
+	reads         atomic.Int64
+}
+
+func (s *slowReads) GetRange(ctx context.Context, key string, pos int64, b []byte) (int, error) {
+	if s.on.Load() > 0 && strings.Contains(key, "/idx/") {
+		s.reads.Add(1)
+		s.most.Store(max(s.most.Load(), s.now.Add(1)))
+		time.Sleep(50 * time.Millisecond)
+		s.now.Add(-1)
+	}
+	return s.Bucket.GetRange(ctx, key, pos, b)
+}
+
+// A stream whose chunks stayed in their slots has an index object for each round of
+// packing. A sweep reads them side by side, but not too many.
+func TestASweepReadsIndexesSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		slow := &slowReads{Bucket: f.b}
+		n, err := sharedlogtest.StartAs(f.c, slow, f.c.Register(1), func(c *sharedlog.Config) {
+			adopting(c)
+			c.ReadCacheBytes, c.MaxExtents = 1, 4
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Crash()
+		p := f.topic(1, n)[0]
+		l := f.open(n, p)
+		const rounds = 160
+		f.grow(l, p, rounds, func(int) int { return 5 << 10 })
+		f.until("few extents are left", func() bool {
+			now, _ := f.c.Image().PartitionByStream(p.Stream)
+			return len(now.Extents) <= 4
+		})
+		if _, err := n.Sweep(f.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		slow.on.Store(1)
+		before := time.Now()
+		if _, err := n.Sweep(f.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		if got := slow.reads.Load(); got < rounds {
+			t.Fatalf("%d reads of %d index objects", got, rounds)
+		}
+		if waits := time.Since(before) / (50 * time.Millisecond); waits > rounds/4 {
+			t.Errorf("%d reads took %d waits one after the other", slow.reads.Load(), waits)
+		}
+		if got := slow.most.Load(); got > 17 { // half of the cold reads, and the sweep itself
+			t.Errorf("%d reads at once", got)
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"ponor/commitlog"
@@ -223,39 +224,86 @@ func (e *Engine) listedSince(ctx context.Context, img *metadata.Image) (*metadat
 // listedObjects are all objects that index sections list, however deep (obj-1). An
 // error stops the sweep: what cannot be read might list anything.
 func (e *Engine) listedObjects(ctx context.Context, img *metadata.Image) (map[string]bool, error) {
-	out := make(map[string]bool)
+	within, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := indexWalk{e: e, stop: cancel, free: make(chan struct{}, e.cfg.ColdReads/2), out: make(map[string]bool)}
 	for t := range img.Topics() {
 		for p := range img.Partitions(t.ID) {
-			if err := e.addListed(ctx, p.Stream, p.Extents, 0, out); err != nil {
-				return nil, err
-			}
+			w.list(within, p.Stream, p.Extents, 0)
 		}
 	}
-	return out, nil
+	w.wg.Wait()
+	if w.err == nil {
+		w.err = ctx.Err()
+	}
+	if w.err != nil {
+		return nil, w.err
+	}
+	return w.out, nil
 }
 
-func (e *Engine) addListed(ctx context.Context, id commitlog.StreamID, list []metadata.Extent, depth int, out map[string]bool) error {
+// indexWalk collects what index sections list. A stream may have thousands of them,
+// one for each round in which its chunks stayed in their slots. Who meets one has
+// another goroutine read it while one is free, else reads it itself: so nothing
+// queues, memory is that of half as many sections as there may be cold reads, and
+// consumers have the other half.
+type indexWalk struct {
+	e    *Engine
+	stop context.CancelFunc
+	free chan struct{}
+	wg   sync.WaitGroup
+	mu   sync.Mutex // of what follows
+	out  map[string]bool
+	err  error // the first one
+}
+
+func (w *indexWalk) list(ctx context.Context, id commitlog.StreamID, list []metadata.Extent, depth int) {
 	if depth > maxDepth {
-		return fmt.Errorf("index of stream %d is nested deeper than %d: %w", id, maxDepth, commitlog.ErrCorrupt)
+		w.fail(fmt.Errorf("index of stream %d is nested deeper than %d: %w", id, maxDepth, commitlog.ErrCorrupt))
+		return
 	}
 	for _, x := range list {
+		if ctx.Err() != nil {
+			return
+		}
 		if depth > 0 {
-			out[x.Object] = true
+			w.mu.Lock()
+			w.out[x.Object] = true
+			w.mu.Unlock()
 		}
 		if !x.Indirect {
 			continue
 		}
-		sec, err := e.reader.sectionOf(ctx, id, x)
-		if err != nil {
-			return err
-		}
-		inner := make([]metadata.Extent, len(sec.Entries))
-		for i := range sec.Entries {
-			inner[i] = sec.Entries[i].Extent
-		}
-		if err := e.addListed(ctx, id, inner, depth+1, out); err != nil {
-			return err
+		select {
+		case w.free <- struct{}{}:
+			w.wg.Go(func() {
+				w.index(ctx, id, x, depth)
+				<-w.free
+			})
+		default:
+			w.index(ctx, id, x, depth)
 		}
 	}
-	return nil
+}
+
+func (w *indexWalk) index(ctx context.Context, id commitlog.StreamID, x metadata.Extent, depth int) {
+	sec, err := w.e.reader.sectionOf(ctx, id, x)
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	inner := make([]metadata.Extent, len(sec.Entries))
+	for i := range sec.Entries {
+		inner[i] = sec.Entries[i].Extent
+	}
+	w.list(ctx, id, inner, depth+1)
+}
+
+func (w *indexWalk) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.stop()
 }
