@@ -13,7 +13,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"topic zzzzz":                              {`'ponor topic' has no command "zzzzz"; there are`},
 		"topic create":                             {"NAME is missing: write 'ponor topic create NAME...'", "Try 'ponor topic create --help'"},
 		"topic list orders":                        {`"orders" is one argument too many: write 'ponor topic list'`},
-		"topic move --to 1":                        {"TOPIC/PARTITION is missing"},
+		"topic move --to 1":                        {"TOPIC[/PARTITION] is missing"},
 		"quorum add":                               {"NODE is missing: write 'ponor quorum add NODE'"},
 		"quorum add 1 2":                           {`"2" is one argument too many: write 'ponor quorum add NODE'`},
 		"quorum add one":                           {`"one" is not a node id`},
