@@ -343,7 +343,7 @@ func TestAnomaly(t *testing.T) {
 			Sends: []history.Sent{{Key: history.Key(i % 2), Value: history.Value(100 + i), Offset: i / 2}}})
 	}
 	h.Ops = append(h.Ops, history.Op{Index: 40, F: history.Poll, Phase: history.Final, Invoked: 50 * sec, Completed: 51 * sec, Type: history.OK, Polls: []history.Polled{{Value: 108, Offset: 4}}})
-	list := []check.Result{{ID: "L3", Name: "lost-write", Verdict: check.Invalid, Count: 70, Checked: 40,
+	list := []check.Result{{ID: "L3", Name: "lost-write", Verdict: check.Invalid, Count: 70, Checked: 40, Figure: map[string]float64{"max_after_heal_ms": 5, "ok_%": 99.5, "objects": 7},
 		Worst: []check.Anomaly{{Text: "value 110 is lost", Key: 0, At: 10 * sec, Ops: []int64{10, 30}, Mark: 110}}}}
 	page, _ := write(t, h, list, check.Invalid, report.Extra{})
 	cell := func(named bool, index int64) string {
@@ -351,7 +351,8 @@ func TestAnomaly(t *testing.T) {
 		return fmt.Sprintf(`<tr%s><td class="n">%d</td><td class="n">0:%06.3f</td>`, class, index, float64(index))
 	}
 	wants(t, "the page", page, cell(false, 6), cell(false, 8), cell(true, 10), cell(false, 12), cell(false, 14), "5 more operations of this partition",
-		cell(true, 30), cell(false, 34), `<span class="mark">5: 110</span>`, "The worst 1 of 70.",
+		cell(true, 30), cell(false, 34), `<span class="mark">5: 110</span>`, "The worst 1 of 70<",
+		"max after heal <b>5 ms</b>", "ok <b>99.5 %</b>", "objects <b>7</b>",
 		`id="order-L3-1"`, `<path class="final" d="M950 75h0"/>`, "<title>#10 send at 0:10.001: offset 5, value 110</title>", `<i style="top:`)
 	if n := strings.Count(page, "value 110 is lost"); n != 3 {
 		t.Errorf("the anomaly is told %d times; want the head, the time line and the check", n)

@@ -141,10 +141,10 @@ func newChecked(c *check.Result, list []anomaly) checked {
 		out.Class = "dimmed"
 	}
 	for _, k := range sortedKeys(c.Figure) {
-		out.Figures = append(out.Figures, fact{cut(strings.ReplaceAll(k, "_", " "), 40), digits(c.Figure[k])})
+		out.Figures = append(out.Figures, figure(k, c.Figure[k]))
 	}
 	if n := len(list); n > 0 && n < c.Count {
-		out.Shown = fmt.Sprintf("The worst %d of %s.", n, count(c.Count))
+		out.Shown = fmt.Sprintf("The worst %d of %s", n, count(c.Count))
 	}
 	return out
 }
@@ -273,4 +273,15 @@ func (r *run) embedded() []embedded {
 		}
 	}
 	return out
+}
+
+// figure has its unit, with which a name ends, behind the number.
+func figure(name string, v float64) fact {
+	name, text := strings.ReplaceAll(name, "_", " "), digits(v)
+	for _, unit := range []string{" ms", " s", " %", " bytes"} {
+		if rest, ok := strings.CutSuffix(name, unit); ok {
+			name, text = rest, text+unit
+		}
+	}
+	return fact{cut(name, 40), text}
 }
