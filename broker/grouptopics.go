@@ -23,7 +23,11 @@ func (g groupTopics) Topic(name string) (assignor.Topic, bool) {
 	if !ok || t.Deleting {
 		return assignor.Topic{}, false
 	}
-	at := assignor.Topic{ID: t.ID, Partitions: t.Partitions, Racks: make([][]string, 0, t.Partitions)}
+	at := assignor.Topic{ID: t.ID, Partitions: t.Partitions}
+	if !g.zoned() {
+		return at, true
+	}
+	at.Racks = make([][]string, 0, t.Partitions)
 	zones := make(map[metadata.BrokerID]string)
 	for p := range g.img.Partitions(t.ID) {
 		var racks []string
@@ -41,6 +45,16 @@ func (g groupTopics) Topic(name string) (assignor.Topic, bool) {
 		at.Racks = append(at.Racks, racks)
 	}
 	return at, true
+}
+
+// zoned says whether some broker has said where it is.
+func (g groupTopics) zoned() bool {
+	for b := range g.img.Brokers() {
+		if b.Zone != "" {
+			return true
+		}
+	}
+	return false
 }
 
 func (g groupTopics) Name(id [16]byte) (string, bool) {

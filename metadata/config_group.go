@@ -11,8 +11,8 @@ import (
 // name. The synonym is the broker config that gives the default; each value has to be
 // within the bounds that other broker configs give.
 var groupConfigs = []ConfigDef{
-	{Name: "consumer.assignment.interval.ms", Type: TypeInt, Default: "1000", Bounded: true, Min: 0, Max: maxInt32, Dynamic: true, Ignored: true,
-		Doc: "How long changes of members are gathered before partitions are assigned anew; here each heartbeat assigns.", Synonyms: []string{"group.consumer.assignment.interval.ms"}},
+	{Name: "consumer.assignment.interval.ms", Type: TypeInt, Default: "1000", Bounded: true, Min: 0, Max: maxInt32, Dynamic: true,
+		Doc: "How long the group keeps an assignment before it gets the next: changes that come meanwhile share one. Groups of up to 16 members are assigned anew at once.", Synonyms: []string{"group.consumer.assignment.interval.ms"}},
 	{Name: "consumer.assignor.offload.enable", Type: TypeBoolean, Default: "true", Dynamic: true, Ignored: true,
 		Doc: "Whether another thread assigns; here each partition of __consumer_offsets has its own lock.", Synonyms: []string{"group.consumer.assignor.offload.enable"}},
 	{Name: "consumer.heartbeat.interval.ms", Type: TypeInt, Default: "3000", Bounded: true, Min: 1, Max: maxInt32, Dynamic: true,

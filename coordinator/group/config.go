@@ -148,6 +148,9 @@ func ConfigFrom(value func(name string) (string, bool)) (Config, error) {
 	duration("group.consumer.max.session.timeout.ms", time.Millisecond, &c.Consumer.MaxSessionTimeout)
 	duration("group.consumer.min.heartbeat.interval.ms", time.Millisecond, &c.Consumer.MinHeartbeatInterval)
 	duration("group.consumer.max.heartbeat.interval.ms", time.Millisecond, &c.Consumer.MaxHeartbeatInterval)
+	duration("group.consumer.assignment.interval.ms", time.Millisecond, &c.Consumer.AssignmentInterval)
+	duration("group.consumer.min.assignment.interval.ms", time.Millisecond, &c.Consumer.MinAssignmentInterval)
+	duration("group.consumer.max.assignment.interval.ms", time.Millisecond, &c.Consumer.MaxAssignmentInterval)
 	size("group.consumer.max.size", &c.Consumer.MaxSize)
 	if failed == nil {
 		failed = c.Consumer.read(value)

@@ -21,7 +21,9 @@ import (
 //	C3  A heartbeat is taken only from the epoch that the member has, or from the one
 //	    before by who owns nothing that it may not: its last reply was lost.
 //	C4  Members catch up one by one with the target, which is made of the
-//	    subscriptions of the group epoch; who has nothing to give up does not wait.
+//	    subscriptions of the assignment epoch; who has nothing to give up does not wait.
+//	C5  A target that is behind the group epoch is made anew by the first heartbeat
+//	    after a rest (due); where nobody knows when it was made, by the next one.
 type consumerGroup struct {
 	m *Machine
 	g *Group
@@ -32,7 +34,10 @@ type consumerGroup struct {
 	hash  int64
 	// targetEpoch is the epoch that targets were made for.
 	targetEpoch int32
-	targets     map[string]partitionSet // by member id
+	targets     map[string]partitionSet // by member id; none yet for who came since
+	// made is when that was; zero has the next epoch assigned at once. A coordinator
+	// that loads does not know it.
+	made time.Time
 
 	members   map[string]*consumerMember
 	instances map[string]string // member ids of static members
@@ -46,6 +51,7 @@ type consumerGroup struct {
 	// what was known then (Topics.Marks).
 	looked       time.Time
 	names, racks any
+	seen         seenTopics
 	// reads are the names of all subscribed topics, nil for not known.
 	reads map[string]struct{}
 	// settled: all members have the target, and the history knows.
@@ -194,7 +200,7 @@ func (c *consumerGroup) loaded(now time.Time) {
 		c.alive(now, m)
 		c.awaitRevocation(now, m)
 	}
-	c.settled = c.reconciled()
+	c.settled = c.epoch == c.targetEpoch && c.reconciled()
 }
 
 // next is the earliest of all that members have to do.

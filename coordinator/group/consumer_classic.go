@@ -72,7 +72,7 @@ func (c *consumerGroup) join(now time.Time, j join, replaced *consumerMember) {
 		c.writeMember(m)
 	}
 	c.update(h, m, s)
-	c.catchUp(h)
+	c.catchUp(now, h.bump)
 	if _, err := c.reconcile(now, m, h.owned, h.said); err != nil {
 		j.fail(id, err.code)
 		return
@@ -200,13 +200,14 @@ func (c *consumerGroup) classicMember(id string, instance *string) (*consumerMem
 func (m *Machine) syncConsumer(now time.Time, _ *Group, c *consumerGroup, req *kmsg.SyncGroupRequest, reply func(*kmsg.SyncGroupResponse)) {
 	member, err := c.classicMember(req.MemberID, req.InstanceID)
 	if err == nil {
+		c.catchUp(now, false)
 		protocol := c.protocolFor(member)
 		switch {
 		case req.Generation != member.epoch:
 			err = kerr.IllegalGeneration
 		case req.ProtocolType != nil && *req.ProtocolType != consumerProtocol, req.Protocol != nil && *req.Protocol != protocol:
 			err = kerr.InconsistentGroupProtocol
-		case c.epoch > member.epoch && member.state != memberUnrevoked:
+		case c.targetEpoch > member.epoch && member.state != memberUnrevoked:
 			err = rebalanceInProgress // one that has to give up does that first
 		}
 	}
@@ -231,9 +232,7 @@ func (m *Machine) heartbeatConsumer(now time.Time, _ *Group, c *consumerGroup, r
 		return kerr.IllegalGeneration
 	}
 	c.alive(now, member)
-	if c.look(now, false) {
-		c.bump()
-	}
+	c.catchUp(now, false)
 	if !c.mustJoin(member) {
 		return nil
 	}
@@ -247,7 +246,7 @@ func (m *Machine) heartbeatConsumer(now time.Time, _ *Group, c *consumerGroup, r
 // mustJoin says whether the member has a step to take.
 func (c *consumerGroup) mustJoin(m *consumerMember) bool {
 	switch {
-	case m.epoch < c.epoch || m.state == memberUnrevoked:
+	case m.epoch < c.targetEpoch || m.state == memberUnrevoked:
 		return true
 	case m.state != memberUnreleased:
 		return false

@@ -304,7 +304,7 @@ func (c *consumerGroup) replace(old *consumerMember, id string) *consumerMember 
 // target.
 func (c *consumerGroup) beat(h *heartbeat, m *consumerMember) (*kmsg.ConsumerGroupHeartbeatResponse, *refusal) {
 	c.update(h, m, m.heard(h))
-	c.catchUp(h)
+	c.catchUp(h.now, h.bump)
 	late := h.req.MemberEpoch != m.epoch
 	changed, err := c.reconcile(h.now, m, h.owned, h.said)
 	if err != nil {
@@ -314,30 +314,26 @@ func (c *consumerGroup) beat(h *heartbeat, m *consumerMember) (*kmsg.ConsumerGro
 	c.settle(h.now)
 	resp := kmsg.NewPtrConsumerGroupHeartbeatResponse()
 	resp.MemberID, resp.MemberEpoch = &m.id, m.epoch
-	resp.HeartbeatIntervalMillis = int32(c.interval(m).Milliseconds())
+	resp.HeartbeatIntervalMillis = int32(c.interval(h.now, m).Milliseconds())
 	if h.joined || changed || late || h.whole() {
 		resp.Assignment = m.assignment()
 	}
 	return resp, nil
 }
 
-// catchUp makes a new epoch if the group needs one, and the targets of the newest.
-func (c *consumerGroup) catchUp(h *heartbeat) {
-	if c.look(h.now, h.bump) || h.bump {
-		c.bump()
-	}
-	if c.epoch > c.targetEpoch {
-		c.assign(h.now)
-	}
-}
-
 // interval is when the member shall be heard next. One that waits for partitions which
 // others have to give up learns only by a heartbeat that they are free, and reads
-// nothing of them until then.
-func (c *consumerGroup) interval(m *consumerMember) time.Duration {
+// nothing of them until then. While the group rests it is when that ends: what a member
+// has to give up then, others wait for.
+func (c *consumerGroup) interval(now time.Time, m *consumerMember) time.Duration {
 	d := c.m.cfg().Consumer.heartbeatInterval(c.g.id)
-	if m.state == memberUnreleased {
-		d = max(d/10, time.Millisecond)
+	soon := max(d/10, time.Millisecond)
+	switch {
+	case m.state == memberUnreleased:
+		return soon
+	case c.epoch > c.targetEpoch:
+		// Rounded up: the answer is in ms.
+		return min(d, max(soon, c.rest(now)+time.Millisecond))
 	}
 	return d
 }
@@ -382,7 +378,7 @@ func (m *consumerMember) heard(h *heartbeat) subscription {
 func (c *consumerGroup) update(h *heartbeat, m *consumerMember, s subscription) {
 	old := m.subscription
 	_, written := c.targets[m.id]
-	if written && old.same(s) {
+	if written = written || m.epoch != 0; written && old.same(s) {
 		return
 	}
 	m.subscription = s
@@ -397,6 +393,9 @@ func (c *consumerGroup) update(h *heartbeat, m *consumerMember, s subscription) 
 			c.g.history.note(m.change(MemberResubs))
 		}
 		h.bump = true
+		if c.hasUnread(m) {
+			c.made = time.Time{} // it shall not have to read what it does not want
+		}
 	}
 }
 

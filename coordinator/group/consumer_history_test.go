@@ -150,7 +150,12 @@ func (s *saga) end() {
 func TestConsumerGroupHistories(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			s := &saga{bench: newBench(t, func(c *group.Config) { c.Consumer.SessionTimeout = 30 * time.Second }), r: rand.New(rand.NewPCG(seed, 848))}
+			s := &saga{bench: newBench(t, func(c *group.Config) {
+				c.Consumer.SessionTimeout = 30 * time.Second
+				if seed%2 == 1 {
+					restsFor(time.Duration(1+seed%8) * time.Second)(c)
+				}
+			}), r: rand.New(rand.NewPCG(seed, 848))}
 			s.topics.put("foo", 3)
 			s.topics.put("bar", 4, "a")
 			for range 120 {

@@ -1,7 +1,6 @@
 package group
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -140,9 +139,7 @@ func (s partitionSet) sorted() []assignor.Partition {
 	for p := range s {
 		list = append(list, p)
 	}
-	slices.SortFunc(list, func(a, b assignor.Partition) int {
-		return cmp.Or(slices.Compare(a.Topic[:], b.Topic[:]), cmp.Compare(a.Number, b.Number))
-	})
+	slices.SortFunc(list, assignor.Compare)
 	return list
 }
 

@@ -140,8 +140,13 @@ func (c *consumerGroup) look(now time.Time, atOnce bool) bool {
 	if c.names != names || c.looked.IsZero() {
 		c.resolve(now, true)
 	}
-	c.looked, c.names, c.racks = now, names, racks
-	hash := c.hashTopics(topics)
+	seen := seenTopics{names: slices.Sorted(maps.Keys(c.subscriptions())), racks: c.sayRacks()}
+	if same && !c.looked.IsZero() && seen.racks == c.seen.racks && slices.Equal(seen.names, c.seen.names) {
+		c.looked = now
+		return false // one more member that reads what others read
+	}
+	c.looked, c.names, c.racks, c.seen = now, names, racks, seen
+	hash := c.hashTopics(topics, seen)
 	changed := hash != c.hash
 	c.hash = hash
 	return changed
@@ -157,14 +162,20 @@ func (c *consumerGroup) sayRacks() bool {
 	return false
 }
 
+// seenTopics are the names of topics that a hash was made of, sorted, and whether it is
+// also of their racks.
+type seenTopics struct {
+	names []string
+	racks bool
+}
+
 // hashTopics is a number for all that an assignment is made of besides members. The
 // racks of replicas are part of it only if some member says where it is: partitions
 // that move to another rack shall disturb nobody else.
-func (c *consumerGroup) hashTopics(topics Topics) int64 {
-	racks := c.sayRacks()
+func (c *consumerGroup) hashTopics(topics Topics, seen seenTopics) int64 {
 	h := fnv.New64a()
 	var number [4]byte
-	for _, name := range slices.Sorted(maps.Keys(c.subscriptions())) {
+	for _, name := range seen.names {
 		t, ok := topics.Topic(name)
 		if !ok {
 			continue
@@ -173,7 +184,7 @@ func (c *consumerGroup) hashTopics(topics Topics) int64 {
 		_, _ = h.Write(t.ID[:])
 		binary.BigEndian.PutUint32(number[:], uint32(t.Partitions))
 		_, _ = h.Write(number[:])
-		if !racks {
+		if !seen.racks {
 			continue
 		}
 		for _, list := range t.Racks {
@@ -194,6 +205,28 @@ func (c *consumerGroup) bump() {
 	c.epoch++
 	c.settled = false
 	c.writeEpoch()
+}
+
+// catchUp makes a new epoch if the group needs one, and the targets of the newest, or
+// leaves that to a later heartbeat if the group rests.
+func (c *consumerGroup) catchUp(now time.Time, bump bool) {
+	if c.look(now, bump) || bump {
+		c.bump()
+	}
+	if c.epoch > c.targetEpoch && c.rest(now) <= 0 {
+		c.assign(now)
+	}
+}
+
+// rest is how long the group keeps its targets yet. An assignment of a large group is
+// dear, above all to the members, which give up and take partitions for it: those that
+// come within the rest share one.
+func (c *consumerGroup) rest(now time.Time) time.Duration {
+	cfg := &c.m.cfg().Consumer
+	if c.made.IsZero() || len(c.members) <= cfg.SmallGroup {
+		return 0
+	}
+	return c.made.Add(cfg.assignmentInterval(c.g.id)).Sub(now)
 }
 
 // assign makes the targets of the group epoch.
@@ -236,7 +269,7 @@ func (c *consumerGroup) assign(now time.Time) {
 			c.writeTarget(ids[i])
 		}
 	}
-	c.targetEpoch = c.epoch
+	c.targetEpoch, c.made = c.epoch, now
 	c.writeTargetEpoch()
 	c.g.history.joined(now, c.epoch, len(c.members))
 }
@@ -250,6 +283,26 @@ func (c *consumerGroup) topicsOf(m *consumerMember) []string {
 	all := slices.Concat(m.topics, matched)
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// hasUnread says whether the target of a member has partitions of topics that it does
+// not read.
+func (c *consumerGroup) hasUnread(m *consumerMember) bool {
+	if len(c.targets[m.id]) == 0 {
+		return false
+	}
+	reads := make(map[[16]byte]bool)
+	for _, name := range c.topicsOf(m) {
+		if t, ok := c.m.cfg().Topics().Topic(name); ok {
+			reads[t.ID] = true
+		}
+	}
+	for p := range c.targets[m.id] {
+		if !reads[p.Topic] {
+			return true
+		}
+	}
+	return false
 }
 
 // assignorName is what most members ask for; who asks for none has the first that is

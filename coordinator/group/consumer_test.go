@@ -553,7 +553,9 @@ func TestSettingsAreFollowed(t *testing.T) {
 	change := func(edit func(*group.ConsumerConfig)) {
 		next := b.cfg
 		edit(&next.Consumer)
-		next.Consumer.Of = func(id string) (time.Duration, time.Duration) { return 4 * of[id], of[id] }
+		next.Consumer.Of = func(id string) group.ConsumerSettings {
+			return group.ConsumerSettings{SessionTimeout: 4 * of[id], HeartbeatInterval: of[id]}
+		}
 		set = &next
 	}
 	change(func(*group.ConsumerConfig) {})

@@ -47,7 +47,7 @@ var settings = map[string]string{
 // shared are those of the settings that Ponor has, too; it takes them while it runs.
 var shared = []string{
 	"group.initial.rebalance.delay.ms", "group.min.session.timeout.ms", "group.consumer.heartbeat.interval.ms",
-	"group.consumer.min.heartbeat.interval.ms", "offset.metadata.max.bytes",
+	"group.consumer.min.heartbeat.interval.ms", "group.consumer.assignment.interval.ms", "offset.metadata.max.bytes",
 }
 
 // Ports of nodes are below those that systems give to outgoing connections: one of

@@ -1,9 +1,7 @@
 package process
 
 import (
-	"strconv"
 	"sync/atomic"
-	"time"
 
 	"ponor/broker"
 	"ponor/coordinator/group"
@@ -46,13 +44,8 @@ func (n *Node) groupSettings() func() *group.Config {
 	return newest
 }
 
-// consumerGroupSettings are the configs of one group, zero for those that it has not.
-func (n *Node) consumerGroupSettings(id string) (session, heartbeat time.Duration) {
+// consumerGroupSettings are the configs of one group.
+func (n *Node) consumerGroupSettings(id string) group.ConsumerSettings {
 	img := n.ctl.Image()
-	ms := func(name string) time.Duration {
-		text, _ := img.Config(metadata.KindGroup, id, name)
-		number, _ := strconv.Atoi(text) // none is zero
-		return time.Duration(number) * time.Millisecond
-	}
-	return ms("consumer.session.timeout.ms"), ms("consumer.heartbeat.interval.ms")
+	return group.ConsumerSettingsFrom(func(name string) (string, bool) { return img.Config(metadata.KindGroup, id, name) })
 }

@@ -1,7 +1,9 @@
 package assignor
 
 import (
+	"bytes"
 	"cmp"
+	"container/heap"
 	"slices"
 )
 
@@ -131,7 +133,7 @@ func (u *uniform) keep() {
 			case bLocal && !aLocal:
 				return 1
 			default:
-				return comparePartitions(a, b)
+				return Compare(a, b)
 			}
 		})
 		for _, p := range valid {
@@ -156,31 +158,37 @@ func (u *uniform) fillPass(localOnly bool) {
 		if len(u.readers[t]) == 0 {
 			continue
 		}
+		var queues []*queue // of this topic's readers
 		for p, owner := range u.owner[t] {
 			if owner != nobody {
 				continue
 			}
-			if m := u.pick(t, p, localOnly); m != nobody {
-				u.give(m, t, p)
+			if queues == nil {
+				queues = u.queues(t)
+			}
+			if q := u.pick(t, p, queues, localOnly); q != nil {
+				u.give(q.first(), t, p)
+				heap.Fix(q, 0)
 			}
 		}
 	}
 }
 
-// pick is the reader with room that has fewest partitions, of several with as few a
-// local one.
-func (u *uniform) pick(t, p int, localOnly bool) int {
-	best, bestLocal := nobody, false
-	for _, m := range u.readers[t] {
-		if best != nobody && u.count[m] > u.count[best] || !u.room(m) {
-			continue
-		}
+// pick is the queue whose first has room and fewest partitions, of several with as few
+// a local one; nil if nobody has room.
+func (u *uniform) pick(t, p int, queues []*queue, localOnly bool) *queue {
+	var best *queue
+	bestLocal := false
+	for _, q := range queues {
+		m := q.first()
 		local := u.racks && u.local(m, t, p)
-		if localOnly && !local {
-			continue
-		}
-		if best == nobody || u.count[m] < u.count[best] || local && !bestLocal {
-			best, bestLocal = m, local
+		switch {
+		case !u.room(m) || localOnly && !local:
+		case best == nil, u.count[m] < u.count[best.first()]:
+			best, bestLocal = q, local
+		case u.count[m] > u.count[best.first()] || bestLocal && !local:
+		case local != bestLocal || m < best.first():
+			best, bestLocal = q, local
 		}
 	}
 	return best
@@ -275,6 +283,10 @@ func (u *uniform) result() [][]Partition {
 	return out
 }
 
-func comparePartitions(a, b Partition) int {
-	return cmp.Or(slices.Compare(a.Topic[:], b.Topic[:]), cmp.Compare(a.Number, b.Number))
+// Compare orders partitions by topic and number.
+func Compare(a, b Partition) int {
+	if a.Topic == b.Topic { // mostly
+		return cmp.Compare(a.Number, b.Number)
+	}
+	return bytes.Compare(a.Topic[:], b.Topic[:])
 }
