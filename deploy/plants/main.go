@@ -29,7 +29,7 @@ type planted struct {
 	what     string
 	workload string
 	nemesis  string
-	flags    []string
+	flags    []string // {dir} is the directory of a try
 	finds    []string
 }
 
@@ -47,8 +47,8 @@ var bugs = []planted{
 	{plant.SweepPending, "the sweep takes what is about to be referenced", "queue", "store-slow", []string{"--tiny", "--time=1m", "--interval=10s"}, []string{"L3", "L4", "S1", "S3", "S4"}},
 	{plant.OwnIsForeign, "a writer takes its own slot for a foreign one", "queue", "store-lost", nil, []string{"V9"}},
 	{plant.SealEarly, "a takeover counts one slot too few", "queue", "kill", nil, []string{"L1", "L3", "L4"}},
-	{plant.AnswerEarly, "a coordinator answers before its records are durable", "offsets", "store-slow,kill-all", []string{"--interval=2s", "--time=1m"}, []string{"G4"}},
-	{plant.AnyGeneration, "commits of any generation are taken", "groups", "pause", nil, []string{"G3"}},
+	{plant.AnswerEarly, "a coordinator answers before its records are durable", "offsets", "kill-all", []string{"--store=dir://{dir}/store?latency=s3"}, []string{"G4"}},
+	{plant.AnyGeneration, "commits of any generation are taken", "groups", "pause", []string{"--time=2m"}, []string{"G3"}},
 	{plant.TornPut, "some slots are stored without their end", "queue", "kill-all", nil, []string{"L3", "L4", "S3", "V1"}},
 	{plant.StaleMemory, "a stream that comes back is read from old memory", "moves", "move", nil, []string{"L1", "L3", "L20", "L25"}},
 	{plant.MapOrder, "a command is applied in an order that nodes do not share", "retention", "none", []string{"--keys=32"}, []string{"M4"}},
@@ -134,6 +134,9 @@ func (b planted) run(ctx context.Context, binary string, span time.Duration) (ma
 	out := filepath.Join(dir, "run")
 	args := append([]string{"jepsen", "run", "--time", span.String(), "--workload", b.workload, "--nemesis", b.nemesis,
 		"--final-timeout", "60s", "--out", out}, b.flags...)
+	for i := range args {
+		args[i] = strings.ReplaceAll(args[i], "{dir}", dir)
+	}
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Env = append(os.Environ(), "PONOR_PLANT="+string(b.bug))
 	log, err := cmd.CombinedOutput()
