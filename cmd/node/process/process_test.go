@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ponor/cmd/node/process"
@@ -135,5 +136,73 @@ func waitFor(ctx context.Context, t *testing.T, what string, ok func() bool) {
 			t.Fatalf("never: %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// A stop goes from the outside in: partitions close while their log still waits for the
+// store, clients hear what became of their records, and the quorum is there until all
+// that is over.
+func TestAStopLosesNoReply(t *testing.T) {
+	faults := fault.New(mem.New(), 1)
+	store := &walPuts{Bucket: faults}
+	clients, quorum := listen(t), listen(t)
+	n, err := process.New(process.Config{
+		NodeID: 1, Bucket: store, Clients: clients, Quorum: quorum, AutoCreateTopics: true, DefaultPartitions: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	stop, stopNode := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(stop) }()
+	defer stopNode()
+	<-n.Ready()
+	newClient := func() *kgo.Client {
+		client, err := kgo.NewClient(kgo.SeedBrokers(clients.Addr().String()), kgo.AllowAutoTopicCreation(),
+			kgo.DisableIdempotentWrite(), kgo.RecordRetries(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		return client
+	}
+	client, other := newClient(), newClient()
+	for _, c := range []*kgo.Client{client, other} {
+		if err := c.ProduceSync(ctx, &kgo.Record{Topic: "t", Value: []byte("v")}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hold := make(chan struct{})
+	faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/wal/", Hold: hold})
+	before := store.n.Load()
+	acked := make(chan error, 1)
+	client.Produce(ctx, &kgo.Record{Topic: "t", Value: []byte("v")}, func(_ *kgo.Record, err error) { acked <- err })
+	waitFor(ctx, t, "the write hangs", func() bool { return store.n.Load() > before })
+	stopNode()
+	waitFor(ctx, t, "the partition is closed to clients, who hear so", func() bool {
+		within, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		err := other.ProduceSync(within, &kgo.Record{Topic: "t", Value: []byte("v")}).FirstErr()
+		var code *kerr.Error
+		return errors.As(err, &code)
+	})
+	if _, err := n.Controller().Barrier(ctx); err != nil {
+		t.Errorf("the quorum while the store still writes: %v", err)
+	}
+	select {
+	case err := <-ended:
+		t.Fatalf("the node ended while the store still writes: %v", err)
+	case err := <-acked:
+		t.Fatalf("answered while the store still writes: %v", err)
+	default:
+	}
+	close(hold)
+	if err := <-acked; err != nil {
+		t.Errorf("a record that the store took during the stop: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
