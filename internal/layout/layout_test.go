@@ -158,3 +158,27 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 		}
 	}
 }
+
+// What is built, or fetched by a test, is no source: history keeps it for ever.
+func TestOnlySourcesAreTracked(t *testing.T) {
+	const most = 1 << 20
+	root := filepath.Join("..", "..")
+	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Skipf("no git checkout: %v", err)
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(out), "\x00"), "\x00") {
+		info, err := os.Lstat(filepath.Join(root, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // deleted, and not committed yet
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Size() > most {
+			t.Errorf("%s is tracked and has %d bytes", name, info.Size())
+		}
+	}
+}
