@@ -86,7 +86,7 @@ jepsen-matrix: SEED = 1
 jepsen-matrix: build ## Run all workloads with all faults: HOURS (4) of runs of TIME (1m), PARALLEL (3) at a time, from SEED (1)
 	$(GO) run ./deploy/matrix -time $(TIME) -hours $(HOURS) -parallel $(PARALLEL) -seed $(SEED)
 
-plants: ## Plant one bug at a time and see the correctness tests find it, in about half an hour; ONLY chooses some
+plants: ## Plant one bug at a time and see the correctness tests find it, in about an hour; ONLY chooses some
 	$(GO) build -trimpath -tags plant -o $(BIN)/ponor-plant ./cmd/node
 	$(GO) run ./deploy/plants -only '$(ONLY)'
 
