@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // perMember are the partitions of the large group for each of its members.
@@ -14,7 +16,7 @@ const perMember = 10
 // until each has its share. They are connected before: that is not the groups' part.
 func (g *groups) large() error {
 	topic := fmt.Sprintf("large-%d", g.round)
-	if err := g.makeTopic(topic, g.o.members*perMember); err != nil {
+	if err := g.makeLarge(topic, g.o.members*perMember); err != nil {
 		return err
 	}
 	defer func() { _ = g.ponor(g.ctx, g.o, nil, "topic", "delete", topic) }()
@@ -27,6 +29,41 @@ func (g *groups) large() error {
 		}
 	}
 	return nil
+}
+
+// makeLarge makes a topic in steps, for Apache Kafka refuses to make 10,000 partitions
+// at once. They have one replica: nothing is written to them, and a node of Kafka that
+// was allowed 20,000 files died while there were three.
+func (g *groups) makeLarge(name string, n int) error {
+	const atOnce = 5000
+	create := kmsg.NewPtrCreateTopicsRequest()
+	create.TimeoutMillis = 60_000
+	ct := kmsg.NewCreateTopicsRequestTopic()
+	ct.Topic, ct.NumPartitions, ct.ReplicationFactor = name, int32(min(n, atOnce)), 1
+	create.Topics = append(create.Topics, ct)
+	made, err := create.RequestWith(g.ctx, g.Client)
+	if err != nil {
+		return fmt.Errorf("create topic: %w", err)
+	}
+	if code := made.Topics[0].ErrorCode; code != 0 {
+		return &codeError{"create topic " + name, code}
+	}
+	for has := atOnce; has < n; {
+		has = min(n, has+atOnce)
+		req := kmsg.NewPtrCreatePartitionsRequest()
+		req.TimeoutMillis = 60_000
+		t := kmsg.NewCreatePartitionsRequestTopic()
+		t.Topic, t.Count = name, int32(has)
+		req.Topics = append(req.Topics, t)
+		resp, err := req.RequestWith(g.ctx, g.Client)
+		if err != nil {
+			return fmt.Errorf("add partitions: %w", err)
+		}
+		if code := resp.Topics[0].ErrorCode; code != 0 {
+			return &codeError{"add partitions to " + name, code}
+		}
+	}
+	return (&scale{ctx: g.ctx, o: g.o, system: g.system, Client: g.Client}).awaitAll([]string{name})
 }
 
 func (g *groups) largeBy(kind, topic string, live func(*lightMember, context.Context) error) error {
