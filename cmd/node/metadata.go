@@ -152,10 +152,7 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 	if err != nil {
 		return fmt.Errorf("fence the write-ahead logs of earlier generations: %w", err)
 	}
-	sealed, lost, err := sealLost(ctx, b, img, fenced)
-	if err != nil {
-		return fmt.Errorf("fence the write-ahead logs of earlier generations: %w", err)
-	}
+	sealed, lost := sealLost(img, fenced)
 	plan.Generation, plan.Sealed = gen, sealed
 	restored, err := plan.Run()
 	if err != nil {
@@ -189,31 +186,25 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 // sealLost finds WALs that cannot be recovered from the backup, because slots that
 // it needs were packed and deleted after it: how they are sealed as they are, and
 // a line for each.
-func sealLost(ctx context.Context, b objstore.Bucket, img *metadata.Image, fenced []wal.Fenced) (sealed []*metadatapb.Sealed, lost []string, err error) {
+func sealLost(img *metadata.Image, fenced []wal.Fenced) (sealed []*metadatapb.Sealed, lost []string) {
 	for _, f := range fenced {
 		w, known := img.WAL(f.Incarnation)
+		f = f.From(w.Trim)
 		switch {
 		case f.End == 0 && len(f.Behind) == 0: // it never wrote
 		case !known || w.Generation != f.Generation:
 			lost = append(lost, fmt.Sprintf("broker %s registered after the backup: what it wrote is in the store and in no log", f.Incarnation))
 		case w.State == metadata.Sealed:
+		case f.End < w.Trim: // what it had above, if anything, left objects: packedSince
 		case !f.Has(w.Trim):
 			lost = append(lost, fmt.Sprintf("broker %s packed records after the backup: the logs of its partitions end where the backup has them, what it wrote later is in the store only", f.Incarnation))
-			end := f.End
-			if end < w.Trim { // a WAL ends where a fence is, and not below its trim (cmd-4)
-				s, err := wal.Seal(ctx, sealOf(b, img, w))
-				if err != nil {
-					return nil, nil, err
-				}
-				end = s.End
-			}
-			sealed = append(sealed, &metadatapb.Sealed{Incarnation: f.Incarnation.Proto(), End: end})
+			sealed = append(sealed, &metadatapb.Sealed{Incarnation: f.Incarnation.Proto(), End: f.End})
 		case len(f.Behind) > 0:
 			lost = append(lost, fmt.Sprintf("broker %s has slots %d to %d of its write-ahead log behind slot %d, which is missing: if it was packed after the backup, what is in them was acknowledged, and is in the store only; if the broker ended while it wrote it, none of it was",
 				f.Incarnation, f.Behind[0], f.Behind[len(f.Behind)-1], f.End))
 		}
 	}
-	return sealed, lost, nil
+	return sealed, lost
 }
 
 // sealOf says how to read a WAL of an earlier generation from its trim in the backup on.
@@ -240,7 +231,7 @@ func packedSince(ctx context.Context, b objstore.Bucket, img *metadata.Image, be
 		w, known := img.WAL(inc)
 		known = known && w.Generation == gen
 		return known && w.State == metadata.Sealed || slices.ContainsFunc(fenced, func(f wal.Fenced) bool {
-			return f.Generation == gen && f.Incarnation == inc && (!known || !f.Has(w.Trim))
+			return f.Generation == gen && f.Incarnation == inc && (!known || w.Trim <= f.From(w.Trim).End && !f.From(w.Trim).Has(w.Trim))
 		})
 	}
 	for gen := uint64(1); gen < below; gen++ {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -245,9 +246,8 @@ func TestRestoreNamesWhatWasPackedAfterTheBackup(t *testing.T) {
 	}
 }
 
-// A WAL of which only slots below the trim are left, which large chunks keep, is sealed
-// where the backup's metadata lets it be.
-func TestAWALThatEndsBelowTheTrimIsSealed(t *testing.T) {
+// walsFrom is metadata with a broker that has packed all below a trim, and an empty store.
+func walsFrom(t *testing.T, trim uint64) (*metadata.Image, objstore.Bucket, metadata.Incarnation) {
 	img := metadata.Empty()
 	apply := func(c *metadatapb.Command) metadata.Result {
 		t.Helper()
@@ -258,32 +258,80 @@ func TestAWALThatEndsBelowTheTrimIsSealed(t *testing.T) {
 		img = next
 		return results[0]
 	}
-	const cluster = "AAAAAAAAAAAAAAAAAAAAAA"
-	apply(&metadatapb.Command{Body: &metadatapb.Command_InitCluster{InitCluster: &metadatapb.InitCluster{ClusterId: cluster, Generation: 1}}})
+	apply(&metadatapb.Command{Body: &metadatapb.Command_InitCluster{InitCluster: &metadatapb.InitCluster{ClusterId: "AAAAAAAAAAAAAAAAAAAAAA", Generation: 1}}})
 	inc := apply(&metadatapb.Command{Body: &metadatapb.Command_RegisterBroker{RegisterBroker: &metadatapb.RegisterBroker{Broker: 1, Nonce: make([]byte, metadata.NonceBytes)}}}).Incarnation
-	apply(&metadatapb.Command{From: inc.Proto(), CmdSeq: 1, Body: &metadatapb.Command_CommitExtents{CommitExtents: &metadatapb.CommitExtents{Trim: 9}}})
+	apply(&metadatapb.Command{From: inc.Proto(), CmdSeq: 1, Body: &metadatapb.Command_CommitExtents{CommitExtents: &metadatapb.CommitExtents{Trim: trim}}})
 	b, err := openBucket(t.Context(), "dir://"+t.TempDir(), "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer b.Close()
-	prefix := objstore.GenerationPrefix(cluster, 1)
-	slot := wal.EncodeEmptySlot(wal.Header{ClusterID: cluster, Generation: 1, Incarnation: inc, Author: inc, Seq: 3, DurableBelow: 3, Window: 2})
-	if err := b.PutNew(t.Context(), wal.SlotKey(prefix, inc, 3), objstore.BytesBody(slot)); err != nil {
+	t.Cleanup(func() { _ = b.Close() })
+	return img, b, inc
+}
+
+// putSlot puts a data slot without records into the store.
+func putSlot(t *testing.T, b objstore.Bucket, img *metadata.Image, inc metadata.Incarnation, seq, durable uint64) {
+	t.Helper()
+	slot := wal.EncodeEmptySlot(wal.Header{ClusterID: img.ClusterID(), Generation: 1, Incarnation: inc, Author: inc, Seq: seq, DurableBelow: durable, Window: 2})
+	if err := b.PutNew(t.Context(), wal.SlotKey(objstore.GenerationPrefix(img.ClusterID(), 1), inc, seq), objstore.BytesBody(slot)); err != nil {
 		t.Fatal(err)
 	}
-	fenced, err := wal.FenceAll(t.Context(), wal.SealConfig{Bucket: b, ClusterID: cluster}, 2)
-	if err != nil {
-		t.Fatal(err)
+}
+
+// A WAL of which only slots below the trim are left, which large chunks keep, ends at
+// the trim, as what is below a fence at its newest slot was packed. Newer objects, and nothing else, say that it
+// had more.
+func TestAWALThatEndsBelowTheTrimIsSealed(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("packed since %v", packed), func(t *testing.T) {
+			img, b, inc := walsFrom(t, 9)
+			prefix := objstore.GenerationPrefix(img.ClusterID(), 1)
+			putSlot(t, b, img, inc, 3, 3)
+			if packed {
+				object := metadata.ObjectName{Kind: metadata.SegmentObject, Creator: inc, Number: 0}
+				if err := b.PutNew(t.Context(), prefix+"/"+object.String(), objstore.BytesBody([]byte("records"))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			fenced, err := wal.FenceAll(t.Context(), wal.SealConfig{Bucket: b, ClusterID: img.ClusterID()}, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if sealed, lost := sealLost(img, fenced); len(sealed) != 0 || len(lost) != 0 {
+				t.Fatalf("sealed %v, lost %q", sealed, lost)
+			}
+			lines, err := packedSince(t.Context(), b, img, 2, fenced)
+			if err != nil || (len(lines) == 1) != packed {
+				t.Errorf("packed since the backup: %q, %v", lines, err)
+			}
+			if indexes, err := readIndexes(t.Context(), b, img, fenced); err != nil || len(indexes[inc]) != 0 {
+				t.Errorf("slots that are recovered: %v, %v, want none", indexes[inc], err)
+			}
+			if h, _, err := wal.ReadIndex(t.Context(), b, prefix, inc, 9); err != nil || h.Kind != wal.Fence {
+				t.Errorf("slot 9: %+v, %v, want a fence", h, err)
+			}
+		})
 	}
-	sealed, lost, err := sealLost(t.Context(), b, img, fenced)
-	if err != nil || len(sealed) != 1 || len(lost) != 1 || !strings.Contains(lost[0], "broker 1-1 packed records after the backup") {
-		t.Fatalf("sealed %v, lost %q, %v", sealed, lost, err)
-	}
-	apply(&metadatapb.Command{Body: &metadatapb.Command_ClaimGeneration{ClaimGeneration: &metadatapb.ClaimGeneration{Generation: 2}}})
-	apply(&metadatapb.Command{Body: &metadatapb.Command_Sealed{Sealed: sealed[0]}})
-	if h, _, err := wal.ReadIndex(t.Context(), b, prefix, inc, sealed[0].End); err != nil || h.Kind != wal.Fence {
-		t.Errorf("slot %d: %+v, %v, want a fence", sealed[0].End, h, err)
+}
+
+// A slot was packed while those behind it were written, and the broker wrote no more:
+// the backup knows that it is gone, and what is behind it is recovered.
+func TestSlotsBehindOneThatWasPackedBeforeTheBackupAreRecovered(t *testing.T) {
+	img, b, inc := walsFrom(t, 7)
+	putSlot(t, b, img, inc, 7, 6)
+	putSlot(t, b, img, inc, 8, 6)
+	for range 2 { // a second restore is the same
+		fenced, err := wal.FenceAll(t.Context(), wal.SealConfig{Bucket: b, ClusterID: img.ClusterID()}, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sealed, lost := sealLost(img, fenced); len(sealed) != 0 || len(lost) != 0 {
+			t.Fatalf("sealed without what is in it: %v, lost %q", sealed, lost)
+		}
+		indexes, err := readIndexes(t.Context(), b, img, fenced)
+		if err != nil || len(indexes[inc]) != 2 {
+			t.Errorf("slots that are recovered: %v, %v, want 7 and 8", indexes[inc], err)
+		}
 	}
 }
 

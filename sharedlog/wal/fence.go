@@ -26,9 +26,23 @@ type Fenced struct {
 	Slots []uint64
 }
 
+// From is what f says to an image with that trim: slots below it were packed, so one
+// that is missing there is not the end.
+func (f Fenced) From(trim uint64) Fenced {
+	if n := len(f.Behind); trim <= f.End || n == 0 || trim > f.Behind[n-1]+1 {
+		return f
+	}
+	i, _ := slices.BinarySearch(f.Behind, trim)
+	for f.End = trim; i < len(f.Behind) && f.Behind[i] == f.End; i++ {
+		f.End++
+	}
+	f.Behind = f.Behind[i:]
+	return f
+}
+
 // Has says whether all slots from trim to the end are there, so that the WAL can
-// be recovered from an image with that trim. A WAL that ends below it has lost some:
-// what large chunks left behind was the newest that there was.
+// be recovered from an image with that trim. One that ends below it has nothing that
+// could be: what large chunks left behind was the newest that there was.
 func (f Fenced) Has(trim uint64) bool {
 	if f.End < trim {
 		return false

@@ -92,3 +92,26 @@ func TestFenceAllTellsWhatIsBehindAGap(t *testing.T) {
 		})
 	}
 }
+
+// A slot below the trim of an image was packed: to that image the WAL goes on behind it.
+func TestFencedFromATrim(t *testing.T) {
+	f := wal.Fenced{End: 6, Behind: []uint64{7, 8, 10}, Slots: []uint64{7, 8, 10}}
+	for trim, want := range map[uint64]wal.Fenced{
+		5:  {End: 6, Behind: []uint64{7, 8, 10}},
+		6:  {End: 6, Behind: []uint64{7, 8, 10}},
+		7:  {End: 9, Behind: []uint64{10}},
+		8:  {End: 9, Behind: []uint64{10}},
+		9:  {End: 9, Behind: []uint64{10}},
+		10: {End: 11},
+		11: {End: 11},
+		12: {End: 6, Behind: []uint64{7, 8, 10}},
+	} {
+		got := f.From(trim)
+		if got.End != want.End || !slices.Equal(got.Behind, want.Behind) {
+			t.Errorf("from %d: the end is %d, behind it %v; want %d, %v", trim, got.End, got.Behind, want.End, want.Behind)
+		}
+		if has := trim != 5 && trim != 12; got.Has(trim) != has {
+			t.Errorf("from %d: all slots are there: %v", trim, !has)
+		}
+	}
+}
