@@ -22,7 +22,8 @@ type Fenced struct {
 	// broker ended, and nothing in them was acknowledged; or it was packed and deleted,
 	// and all of it was. The store does not say which: an image of its time would.
 	Behind []uint64
-	// Slots are the numbers of the slots that were listed, fences too, in order.
+	// Slots are the numbers of the slots that were listed, or written until the fence,
+	// in order; fences too.
 	Slots []uint64
 }
 
@@ -107,12 +108,32 @@ func fenceOne(ctx context.Context, cfg SealConfig, slots []uint64) (f Fenced, fo
 			cfg.Trim = seq
 		}
 		sealed, err := Seal(ctx, cfg)
+		if err != nil {
+			return f, false, err
+		}
 		if !gap {
 			f.End = sealed.End
 		}
-		return f, true, err
+		f.grew(r.h, sealed.End)
+		return f, true, nil
 	}
 	return f, false, nil
+}
+
+// grew notes what was not listed because the broker still wrote: below the end, from
+// where gaps could begin, and up to the last fence.
+func (f *Fenced) grew(newest Header, last uint64) {
+	if len(f.Behind) > 0 {
+		for seq := newest.Seq + 1; seq < last; seq++ {
+			f.Behind = append(f.Behind, seq)
+		}
+	}
+	f.Slots = slices.Concat(f.Slots, f.Behind)
+	for seq := newest.DurableBelow; seq < f.End; seq++ {
+		f.Slots = append(f.Slots, seq)
+	}
+	slices.Sort(f.Slots)
+	f.Slots = slices.Compact(f.Slots)
 }
 
 // fill fences what is missing below the newest data slot, from where gaps can begin.

@@ -1,7 +1,9 @@
 package wal_test
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"testing"
 
 	"ponor/metadata"
@@ -113,5 +115,53 @@ func TestFencedFromATrim(t *testing.T) {
 		if has := trim != 5 && trim != 12; got.Has(trim) != has {
 			t.Errorf("from %d: all slots are there: %v", trim, !has)
 		}
+	}
+}
+
+// grows is a store in which a writer goes on after a listing.
+type grows struct {
+	objstore.Bucket
+	write func()
+}
+
+func (g *grows) List(ctx context.Context, prefix, after string, each func(objstore.Info) error) error {
+	err := g.Bucket.List(ctx, prefix, after, each)
+	g.write()
+	return err
+}
+
+// A broker may still write when its WAL is listed: what it wrote until the fence is
+// there, too, before a gap and behind it.
+func TestFenceAllCountsWhatComesWhileItLists(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, late []uint64
+		end          uint64
+		behind       []uint64
+	}{
+		"no gap": {before: []uint64{0, 1, 3}, late: []uint64{2, 4}, end: 5},
+		"a gap":  {before: []uint64{0, 3}, late: []uint64{1, 4}, end: 2, behind: []uint64{3, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := mem.New()
+			write := func(slots []uint64) {
+				for _, seq := range slots {
+					h := wal.Header{Kind: wal.Data, ClusterID: cluster, Generation: 1, Incarnation: inc, Author: inc, Seq: seq, DurableBelow: max(seq, 3) - 3, Window: 4}
+					if err := b.PutNew(t.Context(), wal.SlotKey(prefix, inc, seq), objstore.BytesBody(wal.EncodeEmptySlot(h))); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			write(tc.before)
+			cfg := sealConfig(b)
+			cfg.By = metadata.Incarnation{}
+			cfg.Bucket = &grows{b, sync.OnceFunc(func() { write(tc.late) })}
+			f, err := wal.FenceAll(t.Context(), cfg, 2)
+			if err != nil || len(f) != 1 || f[0].End != tc.end || !slices.Equal(f[0].Behind, tc.behind) {
+				t.Fatalf("%+v, %v, want the end at %d, behind it %v", f, err, tc.end, tc.behind)
+			}
+			if !f[0].Has(0) {
+				t.Errorf("slots %v are there below %d, want all", f[0].Slots, f[0].End)
+			}
+		})
 	}
 }
