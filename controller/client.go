@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -45,7 +45,6 @@ type client struct {
 		leader string // address, empty if unknown
 		closed bool
 	}
-	callers atomic.Uint32 // where the next one begins among the seeds
 }
 
 type connKey struct {
@@ -76,7 +75,7 @@ func (c *client) try(ctx context.Context, on lane, key int16, q proto.Message, r
 	backoff := minBackoff
 	began := time.Now()
 	var last error
-	for at := c.turns(); ; {
+	for at := anyTurn(); ; {
 		role := c.node.role.changed()
 		address := c.target(&at)
 		sent, err := c.attempt(ctx, address, on, key, q, resp)
@@ -140,8 +139,9 @@ func (c *client) judge(address string, o *controllerpb.Outcome) (retry, sent boo
 // for ever.
 type turn uint32
 
-// turns lets callers begin at different seeds.
-func (c *client) turns() turn { return turn(c.callers.Add(1)) }
+// anyTurn lets callers begin at different seeds, and one that calls again and
+// again begin at each of them some time.
+func anyTurn() turn { return turn(rand.Uint32()) }
 
 // target is where to send now: to the leader, or to the next seed.
 func (c *client) target(t *turn) string {
@@ -150,7 +150,7 @@ func (c *client) target(t *turn) string {
 	}
 	seeds := c.node.seeds()
 	*t++
-	return seeds[int(*t)%len(seeds)]
+	return seeds[int(uint32(*t)%uint32(len(seeds)))]
 }
 
 // redirect notes whom a node that does not lead takes for the leader, empty if

@@ -22,7 +22,7 @@ func (n *Node) followWait() time.Duration { return n.cfg.HeartbeatInterval * 2 }
 // append, which is too late for a hand-over.
 func (n *Node) runFollow(ctx context.Context) {
 	backoff := minBackoff
-	at := n.client.turns()
+	at := anyTurn()
 	for ctx.Err() == nil {
 		role := n.role.changed()
 		if id, _, ok := n.raftLeader(); ok && id == n.cfg.NodeID {
