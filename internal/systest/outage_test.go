@@ -63,7 +63,7 @@ func TestServiceThroughAMetadataOutage(t *testing.T) {
 	if err := flood.Start(); err != nil {
 		t.Fatal(err)
 	}
-	read := readAll(t, c.Client(seeds, kgo.ConsumeTopics("flood"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())))
+	read := readOn(t, c.Client(seeds, kgo.ConsumeTopics("flood"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())))
 	rounds := 0
 	for begun := time.Now(); time.Since(begun) < *outage; time.Sleep(200 * time.Millisecond) {
 		produceAndConsume(t, c, seeds, rounds)
@@ -118,9 +118,9 @@ func TestServiceThroughAMetadataOutage(t *testing.T) {
 	t.Logf("%d rounds of a new producer and a new consumer; %d records consumed; %s", rounds, read.Load(), result.String())
 }
 
-// readAll counts the records that a consumer reads. Until the test ends, each
+// readOn counts the records that a consumer reads. Until the test ends, each
 // partition gives every offset once and in order, and no error.
-func readAll(t *testing.T, cl *kgo.Client) *atomic.Int64 {
+func readOn(t *testing.T, cl *kgo.Client) *atomic.Int64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var read atomic.Int64
