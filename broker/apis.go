@@ -60,7 +60,7 @@ func table(cfg Config) []api {
 		{key: 9, min: 1, max: 10, handle: typed((*Broker).offsetFetch), limit: adminLimit},
 		{key: 10, min: 0, max: 6, handle: typed((*Broker).findCoordinator)},
 		{key: 11, min: 0, max: 9, handle: typed((*Broker).joinGroup)},
-		{key: 12, min: 0, max: 4, handle: typed((*Broker).heartbeat)},
+		{key: 12, min: 0, max: 4, serve: (*Broker).heartbeat},
 		{key: 13, min: 0, max: 5, handle: typed((*Broker).leaveGroup)},
 		{key: 14, min: 0, max: 5, handle: typed((*Broker).syncGroup), limit: groupLimit},
 		{key: 15, min: 0, max: 6, handle: typed((*Broker).describeGroups), limit: adminLimit},

@@ -33,8 +33,10 @@ type cluster struct {
 	*broker.Broker
 	server *rpc.Server
 	piped  bool // no listener: clients come through pipes, for synctest
-	addr   string
-	self   metadata.Incarnation
+	// onReply is rpc.ServerConfig.OnReply.
+	onReply func(rpc.Served)
+	addr    string
+	self    metadata.Incarnation
 
 	mu       sync.Mutex
 	img      *metadata.Image
@@ -84,7 +86,7 @@ func newCluster(t testing.TB, edit ...func(*cluster, *broker.Config)) *cluster {
 	}
 	c.Broker = broker.New(cfg)
 	var err error
-	if c.server, err = rpc.NewServer(rpc.ServerConfig{APIs: c.APIs("PLAINTEXT")}); err != nil {
+	if c.server, err = rpc.NewServer(rpc.ServerConfig{APIs: c.APIs("PLAINTEXT"), OnReply: c.onReply}); err != nil {
 		t.Fatal(err)
 	}
 	var served sync.WaitGroup

@@ -15,8 +15,17 @@ import (
 // coordinating is a connection to a broker that coordinates all groups, with a topic t
 // of two partitions.
 func coordinating(t *testing.T) *client {
+	c, _ := coordinators(t)
+	return c.dial()
+}
+
+// coordinators is that broker, and what keeps its groups.
+func coordinators(t *testing.T, edit ...func(*cluster, *broker.Config)) (*cluster, *coordinator.Shards[*group.Machine]) {
 	var groups *coordinator.Shards[*group.Machine]
 	c := newCluster(t, func(c *cluster, cfg *broker.Config) {
+		for _, f := range edit {
+			f(c, cfg)
+		}
 		groups = coordinator.New(coordinator.Config[*group.Machine]{
 			Topic: groupTopic, Partitions: c, New: func(int32) *group.Machine { return group.New(group.Config{}) }, Image: c.Image,
 			LoadWait: time.Minute, // calls wait until it has loaded, however busy the machine is
@@ -31,7 +40,7 @@ func coordinating(t *testing.T) *client {
 		t.Fatal(err)
 	}
 	groups.Opened(p)
-	return c.dial()
+	return c, groups
 }
 
 // commitOf commits offset 7 for partitions of topics.

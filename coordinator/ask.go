@@ -28,8 +28,33 @@ func Ask[T any, M Machine](ctx context.Context, s *Shards[M], key string, arrive
 	return ask(ctx, sh, arrived, f)
 }
 
+// Until says when a call that waits is answered early: when Early is closed, or ctx
+// ends, and nobody has replied, Over is called, which replies.
+type Until[M Machine] struct {
+	Early <-chan struct{}
+	Over  func(m M, now time.Time) []Record
+}
+
+// AskUntil is Ask for a call that may be answered early.
+func AskUntil[T any, M Machine](ctx context.Context, s *Shards[M], key string, arrived time.Time,
+	f func(m M, now time.Time, reply func(T)) []Record, until Until[M],
+) (T, error) {
+	sh, err := s.find(ctx, key)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return askUntil(ctx, sh, arrived, f, until)
+}
+
 func ask[T any, M Machine](ctx context.Context, sh *shard[M], arrived time.Time,
 	f func(m M, now time.Time, reply func(T)) []Record,
+) (T, error) {
+	return askUntil(ctx, sh, arrived, f, Until[M]{})
+}
+
+func askUntil[T any, M Machine](ctx context.Context, sh *shard[M], arrived time.Time,
+	f func(m M, now time.Time, reply func(T)) []Record, until Until[M],
 ) (T, error) {
 	var none T
 	answer := new(T) // of its own: a reply may come when nobody waits any more
@@ -46,6 +71,9 @@ func ask[T any, M Machine](ctx context.Context, sh *shard[M], arrived time.Time,
 		atOnce = p.given
 		return records
 	})
+	if err == nil && until.Over != nil && !atOnce {
+		err = sh.awaitReply(ctx, p, until)
+	}
 	if err == nil {
 		err = sh.released(ctx, p, atOnce, arrived)
 	}
@@ -53,4 +81,22 @@ func ask[T any, M Machine](ctx context.Context, sh *shard[M], arrived time.Time,
 		return none, err
 	}
 	return *answer, nil
+}
+
+// awaitReply waits for a promise to be kept, and has Over keep it if it takes too long.
+func (sh *shard[M]) awaitReply(ctx context.Context, p *promise, until Until[M]) error {
+	select {
+	case <-p.done:
+		return nil
+	case <-sh.ctx.Done():
+		return nil // released tells of it
+	case <-until.Early:
+	case <-ctx.Done():
+	}
+	return sh.call(func(m M, now time.Time) []Record {
+		if p.given {
+			return nil
+		}
+		return until.Over(m, now)
+	})
 }

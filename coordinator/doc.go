@@ -22,6 +22,7 @@
 // a million takes long enough for its groups' calls to wait or meet ErrLoading. More
 // partitions of the topic are the remedy: they load beside each other.
 //
-// A call runs on its caller's goroutine. A loaded shard has one goroutine, for
+// A call runs on its caller's goroutine, also while it waits for others (Ask), or until it
+// is hurried (AskUntil). A loaded shard has one goroutine, for
 // time and trouble, which sleeps while there is neither.
 package coordinator

@@ -115,6 +115,9 @@ type Response struct {
 	// CloseErr closes the connection instead of replying, after earlier replies
 	// went out. It is logged at debug level.
 	CloseErr error
+	// Held is for how long the handler put off an answer that it had, which no metric
+	// counts.
+	Held time.Duration
 	// Throttle mutes the connection for this long after the reply (KIP-219):
 	// no further request is read. A Body with a throttle field gets it set;
 	// Buffers must carry it already.

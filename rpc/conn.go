@@ -46,7 +46,11 @@ type Conn struct {
 	bytes         atomic.Int64 // their frames
 	mutedUntil    atomic.Int64 // clock reading, KIP-219
 	greeted       atomic.Bool  // a complete request was read
+	ended         atomic.Bool  // nothing is read any more
 	authenticated atomic.Bool
+
+	arrived atomic.Uint64                 // requests of which something was read
+	behind  atomic.Pointer[chan struct{}] // see Request.Behind
 
 	room    chan struct{} // to the reading goroutine: a request was finished
 	ordered sync.WaitGroup
@@ -70,8 +74,9 @@ type call struct {
 	route   *route
 	next    func(context.Context) Response // what Begin returned
 	frame   []byte
-	size    int   // frame bytes with the size prefix
-	charge  int64 // taken from budget
+	turn    uint64 // its place among the requests of the connection
+	size    int    // frame bytes with the size prefix
+	charge  int64  // taken from budget
 	budget  *semaphore.Weighted
 	decoded int64 // taken from the server's decode budget
 }
@@ -140,6 +145,8 @@ func (c *Conn) SetValue(key, value any) {
 // serve reads until the connection ends, then waits for what was read.
 func (c *Conn) serve() {
 	err := c.read()
+	c.ended.Store(true)
+	c.hurry()
 	// A draining server waits as long as its Shutdown does, else a peer that
 	// left cannot hold its requests for longer than Linger.
 	c.finish(err)

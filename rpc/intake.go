@@ -56,6 +56,8 @@ func (c *Conn) next() (*call, error) {
 	if _, err := c.br.Peek(1); err != nil {
 		return nil, c.readErr(err)
 	}
+	turn := c.arrived.Add(1)
+	c.hurry()
 	c.reading.Store(c.srv.clock())
 	defer c.reading.Store(0)
 	head, err := c.br.Peek(headBytes)
@@ -75,7 +77,7 @@ func (c *Conn) next() (*call, error) {
 	if err := c.waitRoom(h.size); err != nil {
 		return nil, err
 	}
-	q := &call{route: r, size: h.size + 4, charge: frameCost(h.size), budget: c.srv.budget(h.size)}
+	q := &call{route: r, turn: turn, size: h.size + 4, charge: frameCost(h.size), budget: c.srv.budget(h.size)}
 	if err := c.acquire(q.budget, q.charge); err != nil {
 		return nil, err
 	}

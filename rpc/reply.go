@@ -74,7 +74,7 @@ func (c *Conn) handle(q *call) {
 	if f := c.srv.cfg.OnReply; f != nil {
 		f(Served{
 			Key: q.Key, Version: q.Version, RequestBytes: q.size, ResponseBytes: n,
-			Queued: begun.Sub(q.Received), Handled: handled.Sub(begun), Written: time.Since(handled),
+			Queued: begun.Sub(q.Received), Handled: handled.Sub(begun) - resp.Held, Written: time.Since(handled),
 		})
 	}
 }

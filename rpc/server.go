@@ -81,7 +81,7 @@ type Served struct {
 	// RequestBytes and ResponseBytes are whole frames.
 	RequestBytes, ResponseBytes int
 	// Queued is the time from the complete frame until handling began, Handled
-	// the time in the handler, Written the time to write.
+	// the time in the handler less Response.Held, Written the time to write.
 	Queued, Handled, Written time.Duration
 }
 

@@ -158,6 +158,7 @@ func (c *classicGroup) keepInstance(m *member) {
 func (c *classicGroup) remove(m *member, code *kerr.Error) {
 	c.finishJoin(m, failedJoin(unknownMember, code))
 	c.finishSync(m, failedSync(code))
+	m.pulse.finish(kerr.UnknownMemberID)
 	c.members = slices.DeleteFunc(c.members, func(other *member) bool { return other == m })
 	delete(c.byID, m.id)
 	if m.static() {
@@ -177,6 +178,7 @@ func (c *classicGroup) remove(m *member, code *kerr.Error) {
 func (c *classicGroup) replace(old *member, id string, caller Caller) {
 	c.finishJoin(old, failedJoin(old.id, kerr.FencedInstanceID))
 	c.finishSync(old, failedSync(kerr.FencedInstanceID))
+	old.pulse.finish(kerr.FencedInstanceID)
 	delete(c.byID, old.id)
 	if _, ok := c.unsynced[old.id]; ok {
 		delete(c.unsynced, old.id)
@@ -382,7 +384,7 @@ func (c *classicGroup) loaded(now time.Time) {
 func (c *classicGroup) next() time.Time {
 	at := earlier(c.joinBy, c.syncBy)
 	for _, m := range c.members {
-		at = earlier(at, m.deadline)
+		at = earlier(at, earlier(m.deadline, m.pulse.until()))
 	}
 	for _, expires := range c.pending {
 		at = earlier(at, expires)
@@ -403,6 +405,7 @@ func (c *classicGroup) delay(d time.Duration) {
 // tick ends what is due.
 func (c *classicGroup) tick(now time.Time) {
 	for _, m := range slices.Clone(c.members) {
+		m.pulse.end(now)
 		if m.deadline.IsZero() || m.deadline.After(now) || c.member(m.id) != m {
 			continue
 		}

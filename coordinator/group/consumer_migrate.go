@@ -38,6 +38,7 @@ func (m *Machine) upgrade(now time.Time, g *Group, classic *classicGroup) (*cons
 	for _, old := range classic.members {
 		classic.finishJoin(old, failedJoin(old.id, rebalanceInProgress))
 		classic.finishSync(old, failedSync(rebalanceInProgress))
+		old.pulse.interrupt()
 	}
 	g.members = c
 	c.writeEpoch()

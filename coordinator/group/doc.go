@@ -23,7 +23,7 @@
 // so tools that read the topic understand it.
 //
 // Group membership has two kinds: classic (JoinGroup and SyncGroup; KIP-345, 394,
-// 559, 800, 814) in classic.go, join.go, rebalance.go, sync.go, leave.go; and
+// 559, 800, 814) in classic.go, join.go, rebalance.go, sync.go, leave.go, held.go; and
 // consumer (KIP-848) in consumer.go. Offsets (KIP-211, 496, 709, 848) are common to
 // both.
 package group

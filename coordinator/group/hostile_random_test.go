@@ -94,8 +94,16 @@ func (f *fuzzer) step() {
 	case 5:
 		req := kmsg.NewPtrHeartbeatRequest()
 		req.Version, req.Group, req.MemberID, req.InstanceID, req.Generation = 4, g, f.id(), f.instance(), f.epoch()
-		_, records := f.m.Heartbeat(f.now, req)
+		answered := 0
+		held, records := f.m.HoldHeartbeat(f.now, req, func(*kmsg.HeartbeatResponse) {
+			if answered++; answered > 1 {
+				f.t.Fatal("Heartbeat is answered twice")
+			}
+		})
 		f.keep(records)
+		if held != nil && f.r.IntN(4) == 0 {
+			f.keep(f.m.Release(held, f.r.IntN(2) == 0))
+		}
 	case 6:
 		req := kmsg.NewPtrLeaveGroupRequest()
 		req.Version, req.Group = 5, g

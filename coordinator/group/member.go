@@ -30,6 +30,8 @@ type member struct {
 	// member that waits for others need not send heartbeats.
 	joining func(*kmsg.JoinGroupResponse)
 	syncing func(*kmsg.SyncGroupResponse)
+	// pulse is of a member whose heartbeats may be held, nil for others.
+	pulse *pulse
 }
 
 // static says whether the member keeps its place over a restart.

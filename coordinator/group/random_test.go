@@ -23,6 +23,7 @@ type actor struct {
 	leads      []string // the members, if it leads
 	join       *joining
 	sync       *syncing
+	beat       *beating
 	assigned   string
 }
 
@@ -64,7 +65,7 @@ func TestRandomHistories(t *testing.T) {
 			}
 		})
 	}
-	for _, k := range []string{"assigned", "committed", "refused", "crash", "replaced", "expired"} {
+	for _, k := range []string{"assigned", "committed", "refused", "crash", "replaced", "expired", "told"} {
 		if total[k] == 0 {
 			t.Errorf("no history has %q", k)
 		}
@@ -114,7 +115,7 @@ func (h *classicHistory) crashAll() {
 	h.did["crash"]++
 	h.crash()
 	for _, c := range h.clients {
-		c.join, c.sync = nil, nil
+		c.join, c.sync, c.beat = nil, nil, nil
 	}
 	h.told = 0 // generations without an assignment are forgotten, as in Kafka
 }
@@ -135,12 +136,10 @@ func (h *classicHistory) go1(c *actor) {
 				q.GroupAssignment = append(q.GroupAssignment, kmsg.SyncGroupRequestGroupAssignment{MemberID: m, MemberAssignment: fmt.Appendf(nil, "%s of %d", m, c.generation)})
 			}
 		})
+	case c.beat != nil:
+		h.release(c.beat, h.rnd.IntN(10) == 0)
 	default:
-		req := kmsg.NewPtrHeartbeatRequest()
-		req.Version, req.Group, req.MemberID, req.Generation, req.InstanceID = 4, grp, c.id, c.generation, c.instance
-		resp, records := h.m.Heartbeat(h.now, req)
-		h.wrote(records)
-		c.react(resp.ErrorCode)
+		c.beat = h.hold(c.id, c.generation)
 	}
 	h.collect(c)
 }
@@ -183,6 +182,13 @@ func (h *classicHistory) collect(c *actor) {
 		if c.react(s.resp.ErrorCode); s.resp.ErrorCode == 0 {
 			c.assigned = string(s.resp.MemberAssignment)
 			h.own(c)
+		}
+	}
+	if b := c.beat; b != nil && b.resp != nil {
+		c.beat = nil
+		c.react(b.resp.ErrorCode)
+		if b.held != nil && b.resp.ErrorCode == kerr.RebalanceInProgress.Code {
+			h.did["told"]++
 		}
 	}
 }
@@ -253,6 +259,9 @@ func (h *classicHistory) leaveAs(c *actor) {
 func (h *classicHistory) check() {
 	for _, c := range h.clients {
 		h.collect(c)
+		if state := h.m.DescribeGroup(grp, 5).State; c.beat != nil && state != "Stable" {
+			h.t.Fatalf("a heartbeat is held while the group is %s", state)
+		}
 	}
 	// Answers are collected late, so only what is older than an earlier step counts.
 	if len(h.joined) > 0 {

@@ -36,6 +36,9 @@ func (c *classicGroup) prepare(now time.Time) {
 	c.g.history.begin(now)
 	wasEmpty := c.st == stateEmpty
 	c.enter(now, statePreparing)
+	for _, m := range c.members {
+		m.pulse.interrupt()
+	}
 	if wasEmpty {
 		delay := max(c.m.cfg().InitialRebalanceDelay, 0)
 		c.first = &firstRebalance{delay: delay, left: max(c.rebalanceTimeout()-delay, 0)}

@@ -53,6 +53,7 @@ func runGroups(ctx context.Context, o options) error {
 		run  func(*groups) error
 	}{
 		{"join", true, (*groups).join},
+		{"join-clients", true, (*groups).joinClients},
 		{"commit", false, (*groups).commit},
 		{"large", false, (*groups).large},
 		{"many", true, (*groups).many},
@@ -115,7 +116,8 @@ func prepareGroups(ctx context.Context, o options, s *system) error {
 }
 
 func (g *groups) produceTo(r *kgo.Record) error {
-	c, err := kgo.NewClient(kgo.SeedBrokers(g.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	c, err := kgo.NewClient(kgo.SeedBrokers(g.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.ProducerBatchCompression(kgo.NoCompression())) // not every client that reads it has snappy
 	if err != nil {
 		return fmt.Errorf("make producer: %w", err)
 	}
