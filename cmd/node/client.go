@@ -48,22 +48,58 @@ func (f *clientFlags) seeds() []string {
 // connect makes a client and checks that a broker answers, so that a wrong
 // address is told as such and at once.
 func (f *clientFlags) connect(ctx context.Context, opts ...kgo.Opt) (*kgo.Client, error) {
-	if len(f.seeds()) == 0 {
-		return nil, errNoSeeds
+	seed, err := f.answering(ctx)
+	if err != nil {
+		return nil, err
 	}
-	opts = append([]kgo.Opt{kgo.SeedBrokers(f.seeds()...), kgo.ClientID("ponor-cli"), kgo.DisableClientMetrics(),
+	return f.client(append([]kgo.Opt{kgo.SeedBrokers(seed)}, opts...)...)
+}
+
+func (f *clientFlags) client(opts ...kgo.Opt) (*kgo.Client, error) {
+	opts = append([]kgo.Opt{kgo.ClientID("ponor-cli"), kgo.DisableClientMetrics(),
 		kgo.DialTimeout(5 * time.Second), kgo.RetryTimeout(f.timeout), kgo.MetadataMinAge(50 * time.Millisecond)}, opts...)
 	cl, err := kgo.NewClient(opts...)
 	if err != nil {
 		return nil, usagef("make client: %w", err)
 	}
+	return cl, nil
+}
+
+// answering is the first bootstrap address at which a broker answers. All are
+// asked at once: a broker that hangs takes connections and says nothing.
+func (f *clientFlags) answering(ctx context.Context) (string, error) {
+	seeds := f.seeds()
+	if len(seeds) == 0 {
+		return "", errNoSeeds
+	}
 	ctx, cancel := context.WithTimeout(ctx, min(f.timeout, 10*time.Second))
 	defer cancel()
-	if err := cl.Ping(ctx); err != nil {
-		cl.Close()
-		return nil, f.silence(err)
+	var clients []*kgo.Client
+	for _, seed := range seeds {
+		cl, err := f.client(kgo.SeedBrokers(seed))
+		if err != nil {
+			return "", err
+		}
+		defer cl.Close()
+		clients = append(clients, cl)
 	}
-	return cl, nil
+	type answer struct {
+		i   int
+		err error
+	}
+	answers := make(chan answer, len(seeds))
+	for i, cl := range clients {
+		go func() { answers <- answer{i, cl.Ping(ctx)} }() // ends with ctx
+	}
+	errs := make([]error, len(seeds))
+	for range seeds {
+		a := <-answers
+		if a.err == nil {
+			return seeds[a.i], nil
+		}
+		errs[a.i] = a.err
+	}
+	return "", f.silence(errs[0])
 }
 
 // silence says that no broker answers.

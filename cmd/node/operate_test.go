@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -363,9 +365,44 @@ func TestQuorumStatusFindsTheControllers(t *testing.T) {
 	}
 }
 
+// One that hangs takes connections and says nothing, wherever it is in the list.
+func TestABrokerThatHangsIsPassedOver(t *testing.T) {
+	n := newTestNode(t)
+	hangs, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = hangs.Close() }()
+	for i, list := range []string{hangs.Addr().String() + "," + n.clients, n.clients + "," + hangs.Addr().String(), "127.0.0.1:1," + n.clients} {
+		n.says("topic create t"+strconv.Itoa(i)+" --bootstrap "+list, exitOK, "created")
+		n.says("quorum status --bootstrap "+list, exitOK, "node 1 leads in term")
+	}
+}
+
+// The store is away for as long as the producer waits.
+func TestProduceEndsWithItsTimeout(t *testing.T) {
+	n := newTestNode(t)
+	n.does("topic create kept")
+	n.produce("kept", "1")
+	store := filepath.Join(n.dir, "store")
+	if err := os.Rename(store, store+".away"); err != nil {
+		t.Fatal(err)
+	}
+	n.t.Setenv("PONOR_BOOTSTRAP", n.clients)
+	var errOut bytes.Buffer
+	code := run([]string{"produce", "kept", "--timeout", "2s"}, strings.NewReader("2\n"), io.Discard, &errOut)
+	if err := os.Rename(store+".away", store); err != nil {
+		t.Error(err)
+	}
+	if code != exitError || !strings.Contains(errOut.String(), "timed out") {
+		t.Errorf("exit %d: %s", code, &errOut)
+	}
+}
+
 func TestTopicsThatAreNotThere(t *testing.T) {
 	n := newTestNode(t)
 	n.does("topic create orders --partitions 2")
+	n.says("topic delete orders __consumer_offsets", exitUsage, "the committed offsets of all groups", "nothing was deleted")
 	for _, line := range []string{
 		"topic describe oders", "topic delete oders", "topic move oders/0 --to 1", "consume oders --until-end", "consume oders --group g",
 		"bench consume --topic oders", "group reset g --topic oders --to start",

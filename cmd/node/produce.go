@@ -80,7 +80,8 @@ func newProduce() *cobra.Command {
 				}
 				template.Headers = append(template.Headers, kgo.RecordHeader{Key: k, Value: []byte(v)})
 			}
-			cl, err := f.connect(cmd.Context(), append(opts, kgo.RecordDeliveryTimeout(f.timeout), kgo.UnknownTopicRetries(1))...)
+			cl, err := f.connect(cmd.Context(), append(opts, kgo.RecordDeliveryTimeout(f.timeout),
+				kgo.AllowIdempotentProduceCancellation(), kgo.UnknownTopicRetries(1))...)
 			if err != nil {
 				return err
 			}

@@ -112,17 +112,14 @@ func votersText(info controller.QuorumInfo) string {
 // withBroker runs fn with a connection to the first broker that takes one. Its
 // errors are final: they are the cluster's.
 func (f *clientFlags) withBroker(ctx context.Context, fn func(*rpc.Client) error) error {
-	err := errNoSeeds
-	for _, seed := range f.seeds() {
-		var c *rpc.Client
-		if c, err = rpc.Dial(ctx, new(net.Dialer).DialContext, seed, rpc.ClientConfig{ClientID: "ponor-cli"}); err != nil {
-			continue
-		}
-		defer func() { _ = c.Close() }()
-		return fn(c)
-	}
-	if len(f.seeds()) == 0 {
+	seed, err := f.answering(ctx)
+	if err != nil {
 		return err
 	}
-	return f.silence(err)
+	c, err := rpc.Dial(ctx, new(net.Dialer).DialContext, seed, rpc.ClientConfig{ClientID: "ponor-cli"})
+	if err != nil {
+		return f.silence(err)
+	}
+	defer func() { _ = c.Close() }()
+	return fn(c)
 }

@@ -70,12 +70,18 @@ func reportTopics(cmd *cobra.Command, res []kadm.CreateTopicResponse, ifAbsent b
 	return errors.Join(errs...)
 }
 
+// offsetsTopic keeps what the groups' coordinators know.
+const offsetsTopic = "__consumer_offsets"
+
 func newTopicDelete() *cobra.Command {
 	var f clientFlags
 	cmd := &cobra.Command{
 		Use: "delete NAME...", Short: "Delete topics and all their records", Args: takes(1, -1),
 		ValidArgsFunction: f.completeTopics,
 		RunE: func(cmd *cobra.Command, names []string) error {
+			if slices.Contains(names, offsetsTopic) {
+				return usagef("%s has the committed offsets of all groups: 'ponor group delete' deletes those of one; nothing was deleted", offsetsTopic)
+			}
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
 				res, err := adm.DeleteTopics(ctx, names...)
 				if err != nil {
