@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"ponor/internal/ports"
 	"ponor/rpc"
 )
 
@@ -50,43 +50,20 @@ var shared = []string{
 	"group.consumer.min.heartbeat.interval.ms", "group.consumer.assignment.interval.ms", "offset.metadata.max.bytes",
 }
 
-// Ports of nodes are below those that systems give to outgoing connections: one of
-// these would take a port between its choice and the node's start.
-const firstPort, lastPort = 20000, 30000
-
-// freePorts are two ports in a row on 127.0.0.1 that nobody listens on, of which it
-// returns the first.
-func freePorts(ctx context.Context) (int, error) {
-	for range 100 {
-		if first := firstPort + rand.IntN(lastPort-firstPort-1); free(ctx, first) && free(ctx, first+1) {
-			return first, nil
-		}
-	}
-	return 0, errors.New("find free ports: 100 are taken")
-}
-
-// free says that nobody listens on a port.
-func free(ctx context.Context, port int) bool {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address(port))
-	if err == nil {
-		_ = l.Close()
-	}
-	return err == nil
-}
-
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
 // startPonor starts one node.
 func startPonor(ctx context.Context, binary, dir string) (string, func(), error) {
-	port, err := freePorts(ctx)
+	row, release, err := ports.Row(ctx, 2)
 	if err != nil {
 		return "", nil, err
 	}
-	addr, quorum := address(port), address(port+1)
+	addr, quorum := address(row[0]), address(row[1])
 	node := exec.CommandContext(context.WithoutCancel(ctx), binary, "start", "--node-id", "1", "--listen", addr, "--controller-listen", quorum, "--log-level", "warn",
 		"--store", "dir://"+filepath.Join(dir, "store"), "--data-dir", filepath.Join(dir, "data"))
 	node.Stderr = os.Stderr
 	node.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours, we stop it
+	release()
 	if err := node.Start(); err != nil {
 		return "", nil, fmt.Errorf("start node: %w", err)
 	}
@@ -103,7 +80,7 @@ func startPonor(ctx context.Context, binary, dir string) (string, func(), error)
 // startKafka starts one node, see deploy/kafka.
 func startKafka(ctx context.Context, _, dir string) (string, func(), error) {
 	script := filepath.Join("deploy", "kafka", "kafka.sh")
-	port, err := freePorts(ctx) // it takes the second one, too
+	row, release, err := ports.Row(ctx, 2) // it takes the second one, too
 	if err != nil {
 		return "", nil, err
 	}
@@ -112,13 +89,14 @@ func startKafka(ctx context.Context, _, dir string) (string, func(), error) {
 		args = append(args, k+"="+v)
 	}
 	start := exec.CommandContext(ctx, "bash", args...)
-	start.Env = append(os.Environ(), "KAFKA_NODES=1", fmt.Sprint("KAFKA_PORT=", port), "KAFKA_HEAP=-Xms512m -Xmx512m")
+	start.Env = append(os.Environ(), "KAFKA_NODES=1", fmt.Sprint("KAFKA_PORT=", row[0]), "KAFKA_HEAP=-Xms512m -Xmx512m")
 	start.Stderr = os.Stderr
 	stop := func() { _ = exec.CommandContext(context.WithoutCancel(ctx), "bash", script, "stop", dir).Run() }
+	release()
 	if err := start.Run(); err != nil {
 		return "", stop, fmt.Errorf("start kafka: %w", err)
 	}
-	return address(port), stop, awaitNode(ctx, address(port))
+	return address(row[0]), stop, awaitNode(ctx, address(row[0]))
 }
 
 // awaitNode returns once a node answers and knows itself.

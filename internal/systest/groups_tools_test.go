@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"ponor/internal/ports"
 	"ponor/internal/systest"
 )
 
@@ -75,22 +75,14 @@ func (k *kafkaTools) run(t *testing.T, class string, args ...string) []string {
 func startKafka(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	base := 0
-	for try := 20000; base == 0; try += 6 {
-		free := true
-		for p := range 6 {
-			l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", try+p))
-			if free = free && err == nil; err == nil {
-				l.Close()
-			}
-		}
-		if free {
-			base = try
-		}
+	row, release, err := ports.Row(t.Context(), 6)
+	if err != nil {
+		t.Fatal(err)
 	}
+	release()
 	script := func(verb string, args ...string) string {
 		cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "bash", append([]string{filepath.Join("..", "..", "deploy", "kafka", "kafka.sh"), verb, dir}, args...)...)
-		cmd.Env = append(os.Environ(), fmt.Sprint("KAFKA_PORT=", base), "KAFKA_HEAP=-Xmx320m -XX:TieredStopAtLevel=1")
+		cmd.Env = append(os.Environ(), fmt.Sprint("KAFKA_PORT=", row[0]), "KAFKA_HEAP=-Xmx320m -XX:TieredStopAtLevel=1")
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatalf("kafka.sh %s: %v\n%s", verb, err, out)

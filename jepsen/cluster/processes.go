@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"ponor/internal/ports"
 )
 
 // Link is where a node stands in relation to others. Proxies between nodes,
@@ -78,14 +78,14 @@ func Start(ctx context.Context, cfg Config) (*Processes, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the cluster's directory: %w", err)
 	}
-	ports, release, err := freePorts(ctx, 2*cfg.Nodes+1)
+	row, release, err := ports.Row(ctx, 2*cfg.Nodes+1)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
 	var join []string
 	for i := range cfg.Nodes {
-		join = append(join, fmt.Sprintf("127.0.0.1:%d", ports[cfg.Nodes+i]))
+		join = append(join, fmt.Sprintf("127.0.0.1:%d", row[cfg.Nodes+i]))
 	}
 	c := &Processes{cfg: cfg}
 	if err := c.setUp(cfg); err != nil {
@@ -93,7 +93,7 @@ func Start(ctx context.Context, cfg Config) (*Processes, error) {
 	}
 	var links []Link
 	for i := range cfg.Nodes {
-		link := Link{Listen: fmt.Sprintf("127.0.0.1:%d", ports[i]), ControllerListen: join[i], Store: cfg.Store}
+		link := Link{Listen: fmt.Sprintf("127.0.0.1:%d", row[i]), ControllerListen: join[i], Store: cfg.Store}
 		if link, err = c.Means.node(cfg, int32(i+1), link); err != nil {
 			_ = c.Close()
 			return nil, err
@@ -108,7 +108,7 @@ func Start(ctx context.Context, cfg Config) (*Processes, error) {
 		c.nodes = append(c.nodes, newNode(cfg, int32(i+1), link))
 	}
 	links[0].Join = join
-	c.guest = newGuest(cfg, links[0], ports[2*cfg.Nodes])
+	c.guest = newGuest(cfg, links[0], row[2*cfg.Nodes])
 	release()
 	for _, n := range c.nodes {
 		if err := c.Start(ctx, n.id); err != nil {
@@ -154,35 +154,6 @@ func newNode(cfg Config, id int32, link Link) *node {
 
 func dataDir(cfg Config, id int32) string {
 	return filepath.Join(cfg.Dir, fmt.Sprintf("node%d", id))
-}
-
-// Ports of nodes are below those that systems give to outgoing connections: one of
-// these would take the port of a node that is down.
-const firstPort, lastPort = 20000, 30000
-
-// freePorts finds n distinct ports on 127.0.0.1, which nobody is given until they
-// are released.
-func freePorts(ctx context.Context, n int) (ports []int, release func(), err error) {
-	var held []net.Listener
-	release = func() {
-		for _, l := range held {
-			_ = l.Close()
-		}
-	}
-	for range 100 * n {
-		var lc net.ListenConfig
-		var l net.Listener
-		port := firstPort + rand.IntN(lastPort-firstPort)
-		if l, err = lc.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
-			continue
-		}
-		held, ports = append(held, l), append(ports, port)
-		if len(ports) == n {
-			return ports, release, nil
-		}
-	}
-	release()
-	return nil, nil, fmt.Errorf("find a free port: %w", err)
 }
 
 // Nodes implements Cluster.
