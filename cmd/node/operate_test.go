@@ -248,19 +248,27 @@ func TestRestoreNamesWhatWasPackedAfterTheBackup(t *testing.T) {
 	}
 }
 
-// walsFrom is metadata with a broker that has packed all below a trim, and an empty store.
-func walsFrom(t *testing.T, trim uint64) (*metadata.Image, objstore.Bucket, metadata.Incarnation) {
-	img := metadata.Empty()
-	apply := func(c *metadatapb.Command) metadata.Result {
+// imageOf has the metadata of a cluster of generation 1, and what applies a command
+// to it.
+func imageOf(t *testing.T) (img func() *metadata.Image, apply func(*metadatapb.Command) metadata.Result) {
+	t.Helper()
+	now := metadata.Empty()
+	apply = func(c *metadatapb.Command) metadata.Result {
 		t.Helper()
-		next, results := metadata.Apply(img, img.Index()+1, metadata.NewEntry(c))
+		next, results := metadata.Apply(now, now.Index()+1, metadata.NewEntry(c))
 		if err := results[0].Rejected(); err != nil {
 			t.Fatal(err)
 		}
-		img = next
+		now = next
 		return results[0]
 	}
 	apply(&metadatapb.Command{Body: &metadatapb.Command_InitCluster{InitCluster: &metadatapb.InitCluster{ClusterId: "AAAAAAAAAAAAAAAAAAAAAA", Generation: 1}}})
+	return func() *metadata.Image { return now }, apply
+}
+
+// walsFrom is metadata with a broker that has packed all below a trim, and an empty store.
+func walsFrom(t *testing.T, trim uint64) (*metadata.Image, objstore.Bucket, metadata.Incarnation) {
+	img, apply := imageOf(t)
 	inc := apply(&metadatapb.Command{Body: &metadatapb.Command_RegisterBroker{RegisterBroker: &metadatapb.RegisterBroker{Broker: 1, Nonce: make([]byte, metadata.NonceBytes)}}}).Incarnation
 	apply(&metadatapb.Command{From: inc.Proto(), CmdSeq: 1, Body: &metadatapb.Command_CommitExtents{CommitExtents: &metadatapb.CommitExtents{Trim: trim}}})
 	b, err := openBucket(t.Context(), "dir://"+t.TempDir(), "test")
@@ -268,7 +276,7 @@ func walsFrom(t *testing.T, trim uint64) (*metadata.Image, objstore.Bucket, meta
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	return img, b, inc
+	return img(), b, inc
 }
 
 // putSlot puts a data slot without records into the store.
@@ -422,17 +430,7 @@ func TestTopicsThatAreNotThere(t *testing.T) {
 }
 
 func TestRecordsOfPartitionsThatMovedAreToldByARestore(t *testing.T) {
-	img := metadata.Empty()
-	apply := func(c *metadatapb.Command) metadata.Result {
-		t.Helper()
-		next, results := metadata.Apply(img, img.Index()+1, metadata.NewEntry(c))
-		if err := results[0].Rejected(); err != nil {
-			t.Fatal(err)
-		}
-		img = next
-		return results[0]
-	}
-	apply(&metadatapb.Command{Body: &metadatapb.Command_InitCluster{InitCluster: &metadatapb.InitCluster{ClusterId: "AAAAAAAAAAAAAAAAAAAAAA", Generation: 1}}})
+	img, apply := imageOf(t)
 	var brokers []metadata.Incarnation
 	for id := range int32(2) {
 		brokers = append(brokers, apply(&metadatapb.Command{Body: &metadatapb.Command_RegisterBroker{RegisterBroker: &metadatapb.RegisterBroker{
@@ -443,14 +441,14 @@ func TestRecordsOfPartitionsThatMovedAreToldByARestore(t *testing.T) {
 	apply(&metadatapb.Command{Body: &metadatapb.Command_CreateTopic{CreateTopic: &metadatapb.CreateTopic{Name: "orders", TopicId: append(make([]byte, 15), 1), Partitions: []*metadatapb.PartitionSpec{spec, spec, spec, spec}}}})
 	apply(&metadatapb.Command{Body: &metadatapb.Command_ClaimGeneration{ClaimGeneration: &metadatapb.ClaimGeneration{Generation: 2}}})
 	var streams []metadata.Partition
-	for topic := range img.Topics() {
-		streams = slices.Collect(img.Partitions(topic.ID))
+	for topic := range img().Topics() {
+		streams = slices.Collect(img().Partitions(topic.ID))
 	}
 	chunk := func(partition int, epoch commitlog.Epoch, base, end commitlog.Offset) wal.Chunk {
 		return wal.Chunk{Stream: streams[partition].Stream, Epoch: epoch, Base: base, End: end}
 	}
 	e := streams[0].Epoch
-	got := movedAway(img, map[metadata.Incarnation][]wal.Index{
+	got := movedAway(img(), map[metadata.Incarnation][]wal.Index{
 		owner: {{Chunks: []wal.Chunk{chunk(0, e, 0, 5), chunk(1, e, 0, 5), chunk(2, e, 0, 5), chunk(3, e, 0, 5)}},
 			{Seq: 1, Chunks: []wal.Chunk{chunk(0, e, 5, 9), chunk(2, e+2, 7, 9), chunk(3, e+2, 5, 6)}}},
 		other: {{Chunks: []wal.Chunk{chunk(1, e+1, 5, 8), chunk(2, e+1, 5, 7)}}},

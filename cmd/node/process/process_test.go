@@ -28,24 +28,33 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
+// start runs a node until stop or the end of ctx, and returns when it is ready.
+func start(ctx context.Context, t *testing.T, store objstore.Bucket, partitions int32) (n *process.Node, clients string, stop func(), ended <-chan error) {
+	t.Helper()
+	at, quorum := listen(t), listen(t)
+	n, err := process.New(process.Config{
+		NodeID: 1, Bucket: store, Clients: at, Quorum: quorum, AutoCreateTopics: true, DefaultPartitions: partitions,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop = context.WithCancel(ctx)
+	t.Cleanup(stop)
+	end := make(chan error, 1)
+	go func() { end <- n.Run(ctx) }()
+	<-n.Ready()
+	return n, at.Addr().String(), stop, end
+}
+
 // A node whose store can no longer tell what is durable, though nobody has
 // fenced it, must not sit on its partitions: it ends, so that it is restarted or
 // others take over.
 func TestNodeEndsWhenItsStoreIsUndurable(t *testing.T) {
 	store := fault.New(mem.New(), 1)
-	clients, quorum := listen(t), listen(t)
-	n, err := process.New(process.Config{
-		NodeID: 1, Bucket: store, Clients: clients, Quorum: quorum, AutoCreateTopics: true, DefaultPartitions: 1,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	ended := make(chan error, 1)
-	go func() { ended <- n.Run(ctx) }()
-	<-n.Ready()
-	client, err := kgo.NewClient(kgo.SeedBrokers(clients.Addr().String()), kgo.AllowAutoTopicCreation())
+	_, clients, _, ended := start(ctx, t, store, 1)
+	client, err := kgo.NewClient(kgo.SeedBrokers(clients), kgo.AllowAutoTopicCreation())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,21 +77,11 @@ func TestNodeEndsWhenItsStoreIsUndurable(t *testing.T) {
 func TestNodeWithAHungStoreRegistersAgainSoon(t *testing.T) {
 	faults := fault.New(mem.New(), 1)
 	store := &walPuts{Bucket: faults}
-	clients, quorum := listen(t), listen(t)
-	n, err := process.New(process.Config{
-		NodeID: 1, Bucket: store, Clients: clients, Quorum: quorum, AutoCreateTopics: true, DefaultPartitions: 4,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
-	stop, stopNode := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- n.Run(stop) }()
+	n, clients, stopNode, ended := start(ctx, t, store, 4)
 	defer func() { stopNode(); <-ended }()
-	<-n.Ready()
-	client, err := kgo.NewClient(kgo.SeedBrokers(clients.Addr().String()), kgo.AllowAutoTopicCreation(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	client, err := kgo.NewClient(kgo.SeedBrokers(clients), kgo.AllowAutoTopicCreation(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,22 +144,11 @@ func waitFor(ctx context.Context, t *testing.T, what string, ok func() bool) {
 func TestAStopLosesNoReply(t *testing.T) {
 	faults := fault.New(mem.New(), 1)
 	store := &walPuts{Bucket: faults}
-	clients, quorum := listen(t), listen(t)
-	n, err := process.New(process.Config{
-		NodeID: 1, Bucket: store, Clients: clients, Quorum: quorum, AutoCreateTopics: true, DefaultPartitions: 1,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 	defer cancel()
-	stop, stopNode := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- n.Run(stop) }()
-	defer stopNode()
-	<-n.Ready()
+	n, clients, stopNode, ended := start(ctx, t, store, 1)
 	newClient := func() *kgo.Client {
-		client, err := kgo.NewClient(kgo.SeedBrokers(clients.Addr().String()), kgo.AllowAutoTopicCreation(),
+		client, err := kgo.NewClient(kgo.SeedBrokers(clients), kgo.AllowAutoTopicCreation(),
 			kgo.DisableIdempotentWrite(), kgo.RecordRetries(0))
 		if err != nil {
 			t.Fatal(err)
