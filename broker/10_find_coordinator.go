@@ -24,11 +24,9 @@ import (
 
 	"ponor/controller"
 	"ponor/coordinator"
+	"ponor/coordinator/group"
 	"ponor/metadata"
 )
-
-// groupTopic keeps the groups and their offsets.
-const groupTopic = "__consumer_offsets"
 
 func (b *Broker) findCoordinator(ctx context.Context, c call, req *kmsg.FindCoordinatorRequest) kmsg.Response {
 	resp := answer[*kmsg.FindCoordinatorResponse](req)
@@ -65,12 +63,12 @@ func (a *coordinatorAsk) topic(ctx context.Context) {
 		return
 	}
 	var ok bool
-	if a.group, ok = a.img.Topic(groupTopic); ok && !a.group.Deleting {
+	if a.group, ok = a.img.Topic(group.OffsetsTopic); ok && !a.group.Deleting {
 		return
 	}
 	a.err = a.createGroupTopic(ctx, a.img)
 	a.img = a.image()
-	if a.group, ok = a.img.Topic(groupTopic); ok && !a.group.Deleting {
+	if a.group, ok = a.img.Topic(group.OffsetsTopic); ok && !a.group.Deleting {
 		a.err = nil // whoever made it
 	}
 }
@@ -78,7 +76,7 @@ func (a *coordinatorAsk) topic(ctx context.Context) {
 // createGroupTopic makes __consumer_offsets with the configs that Kafka gives it.
 func (b *Broker) createGroupTopic(ctx context.Context, img *metadata.Image) error {
 	partitions := b.intConfig(img, "offsets.topic.num.partitions", 50)
-	spec := controller.TopicSpec{Name: groupTopic, Partitions: int32(partitions), ReplicationFactor: -1, Internal: true,
+	spec := controller.TopicSpec{Name: group.OffsetsTopic, Partitions: int32(partitions), ReplicationFactor: -1, Internal: true,
 		Configs: map[string]string{
 			"cleanup.policy":   "compact",
 			"compression.type": "producer",
@@ -92,7 +90,7 @@ func (b *Broker) createGroupTopic(ctx context.Context, img *metadata.Image) erro
 		err = refused(results[0].Err)
 	}
 	if err != nil {
-		return fail(kerr.CoordinatorNotAvailable, "topic %s cannot be made yet: %v", groupTopic, err)
+		return fail(kerr.CoordinatorNotAvailable, "topic %s cannot be made yet: %v", group.OffsetsTopic, err)
 	}
 	return nil
 }
@@ -117,11 +115,11 @@ func (a *coordinatorAsk) owner(key string, co *kmsg.FindCoordinatorResponseCoord
 	n := coordinator.PartitionOf(key, a.group.Partitions)
 	p, ok := a.img.Partition(a.group.ID, n)
 	if !ok {
-		return fail(kerr.CoordinatorNotAvailable, "topic %s is being made", groupTopic)
+		return fail(kerr.CoordinatorNotAvailable, "topic %s is being made", group.OffsetsTopic)
 	}
 	l := leadershipOf(a.img, p, a.listener)
 	if l.err != nil {
-		return fail(kerr.CoordinatorNotAvailable, "partition %d of %s, which keeps group %q, has no leader at the moment", n, groupTopic, key)
+		return fail(kerr.CoordinatorNotAvailable, "partition %d of %s, which keeps group %q, has no leader at the moment", n, group.OffsetsTopic, key)
 	}
 	br, _ := a.img.Broker(metadata.BrokerID(l.leader))
 	at, _ := endpoint(br, a.listener) // leadershipOf has looked

@@ -150,7 +150,7 @@ func (c *client) target(t *turn) string {
 	}
 	seeds := c.node.seeds()
 	*t++
-	return seeds[int(uint32(*t)%uint32(len(seeds)))]
+	return seeds[*t%turn(len(seeds))]
 }
 
 // redirect notes whom a node that does not lead takes for the leader, empty if

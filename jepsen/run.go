@@ -465,13 +465,14 @@ func Judge(dir, file, command string) (check.Summary, error) {
 	if err != nil {
 		also.Why = append(also.Why, err.Error())
 	}
-	if len(h.Ops) > 1<<20 {
+	large := len(h.Ops) > 1<<20
+	if large {
 		// Most of the heap is the history, and none of that is garbage. What the checks
 		// leave need not wait for as much again.
 		defer debug.SetGCPercent(debug.SetGCPercent(10))
 	}
 	s := also.add(check.All(h, also.White))
-	if len(h.Ops) > 1<<20 {
+	if large {
 		debug.FreeOSMemory()
 	}
 	if err := writeJSON(filepath.Join(dir, ResultsFile), s); err != nil {

@@ -207,12 +207,6 @@ func sealLost(img *metadata.Image, fenced []wal.Fenced) (sealed []*metadatapb.Se
 	return sealed, lost
 }
 
-// sealOf says how to read a WAL of an earlier generation from its trim in the backup on.
-func sealOf(b objstore.Bucket, img *metadata.Image, w metadata.WAL) wal.SealConfig {
-	return wal.SealConfig{Bucket: b, Prefix: objstore.GenerationPrefix(img.ClusterID(), w.Generation),
-		ClusterID: img.ClusterID(), Generation: w.Generation, Incarnation: w.Incarnation, Trim: w.Trim}
-}
-
 // packedSince has a line for each broker of which the WAL says nothing, because all
 // of it was packed and deleted, or what is left of it is what the backup knows, and
 // that has newer objects than the backup: their numbers are above those in it.
@@ -231,7 +225,11 @@ func packedSince(ctx context.Context, b objstore.Bucket, img *metadata.Image, be
 		w, known := img.WAL(inc)
 		known = known && w.Generation == gen
 		return known && w.State == metadata.Sealed || slices.ContainsFunc(fenced, func(f wal.Fenced) bool {
-			return f.Generation == gen && f.Incarnation == inc && (!known || w.Trim <= f.From(w.Trim).End && !f.From(w.Trim).Has(w.Trim))
+			if f.Generation != gen || f.Incarnation != inc {
+				return false
+			}
+			f = f.From(w.Trim)
+			return !known || w.Trim <= f.End && !f.Has(w.Trim)
 		})
 	}
 	for gen := uint64(1); gen < below; gen++ {
@@ -267,7 +265,8 @@ func readIndexes(ctx context.Context, b objstore.Bucket, img *metadata.Image, fe
 		if !known || w.Generation != f.Generation || w.State == metadata.Sealed {
 			continue
 		}
-		sealed, err := wal.Seal(ctx, sealOf(b, img, w))
+		sealed, err := wal.Seal(ctx, wal.SealConfig{Bucket: b, Prefix: objstore.GenerationPrefix(img.ClusterID(), f.Generation),
+			ClusterID: img.ClusterID(), Generation: f.Generation, Incarnation: f.Incarnation, Trim: w.Trim})
 		if err != nil {
 			return nil, fmt.Errorf("read the write-ahead log of broker %s: %w", f.Incarnation, err)
 		}

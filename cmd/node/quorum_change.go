@@ -109,7 +109,7 @@ func votersText(info controller.QuorumInfo) string {
 	return text
 }
 
-// withBroker runs fn with a connection to the first broker that takes one. Its
+// withBroker runs fn with a connection to a broker that answers. Its
 // errors are final: they are the cluster's.
 func (f *clientFlags) withBroker(ctx context.Context, fn func(*rpc.Client) error) error {
 	seed, err := f.answering(ctx)

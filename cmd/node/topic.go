@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"ponor/coordinator/group"
 )
 
 func newTopic() *cobra.Command {
@@ -70,17 +72,14 @@ func reportTopics(cmd *cobra.Command, res []kadm.CreateTopicResponse, ifAbsent b
 	return errors.Join(errs...)
 }
 
-// offsetsTopic keeps what the groups' coordinators know.
-const offsetsTopic = "__consumer_offsets"
-
 func newTopicDelete() *cobra.Command {
 	var f clientFlags
 	cmd := &cobra.Command{
 		Use: "delete NAME...", Short: "Delete topics and all their records", Args: takes(1, -1),
 		ValidArgsFunction: f.completeTopics,
 		RunE: func(cmd *cobra.Command, names []string) error {
-			if slices.Contains(names, offsetsTopic) {
-				return usagef("%s has the committed offsets of all groups: 'ponor group delete' deletes those of one; nothing was deleted", offsetsTopic)
+			if slices.Contains(names, group.OffsetsTopic) {
+				return usagef("%s has the committed offsets of all groups: 'ponor group delete' deletes those of one; nothing was deleted", group.OffsetsTopic)
 			}
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
 				res, err := adm.DeleteTopics(ctx, names...)

@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// OffsetsTopic is the internal topic that groups are kept in.
+const OffsetsTopic = "__consumer_offsets"
+
 // Config are the settings of every group. Each zero field is Kafka's default, except
 // where it says so.
 type Config struct {

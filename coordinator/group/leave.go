@@ -11,7 +11,6 @@ import (
 
 // Heartbeat keeps the caller's session, and tells it of a rebalance.
 func (m *Machine) Heartbeat(now time.Time, req *kmsg.HeartbeatRequest) (*kmsg.HeartbeatResponse, []coordinator.Record) {
-	resp := kmsg.NewPtrHeartbeatResponse()
 	var err *kerr.Error
 	if g := m.find(req.Group); req.Group == "" {
 		err = kerr.InvalidGroupID
@@ -25,8 +24,7 @@ func (m *Machine) Heartbeat(now time.Time, req *kmsg.HeartbeatRequest) (*kmsg.He
 			err = m.heartbeatConsumer(now, g, members, req)
 		}
 	}
-	resp.ErrorCode = codeOf(err)
-	return resp, m.take()
+	return heartbeatAnswer(err), m.take()
 }
 
 func (c *classicGroup) heartbeat(now time.Time, req *kmsg.HeartbeatRequest) *kerr.Error {

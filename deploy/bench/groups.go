@@ -115,11 +115,21 @@ func prepareGroups(ctx context.Context, o options, s *system) error {
 	})
 }
 
-func (g *groups) produceTo(r *kgo.Record) error {
+// producer makes one that picks partitions itself. What it writes is not compressed:
+// not every client that reads it has snappy.
+func (g *groups) producer() (*kgo.Client, error) {
 	c, err := kgo.NewClient(kgo.SeedBrokers(g.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(kgo.NoCompression())) // not every client that reads it has snappy
+		kgo.ProducerBatchCompression(kgo.NoCompression()))
 	if err != nil {
-		return fmt.Errorf("make producer: %w", err)
+		return nil, fmt.Errorf("make producer: %w", err)
+	}
+	return c, nil
+}
+
+func (g *groups) produceTo(r *kgo.Record) error {
+	c, err := g.producer()
+	if err != nil {
+		return err
 	}
 	defer c.Close()
 	if err := c.ProduceSync(g.ctx, r).FirstErr(); err != nil {

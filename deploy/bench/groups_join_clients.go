@@ -114,10 +114,9 @@ func (g *groups) runJoins(name string, argv []string) (took []float64, err error
 
 // keepProducing has each partition get 100 records a second until stop.
 func (g *groups) keepProducing() (stop func(), err error) {
-	c, err := kgo.NewClient(kgo.SeedBrokers(g.seeds()...), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.ProducerBatchCompression(kgo.NoCompression()))
+	c, err := g.producer()
 	if err != nil {
-		return nil, fmt.Errorf("make producer: %w", err)
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(g.ctx)
 	var done sync.WaitGroup

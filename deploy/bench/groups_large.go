@@ -36,17 +36,9 @@ func (g *groups) large() error {
 // was allowed 20,000 files died while there were three.
 func (g *groups) makeLarge(name string, n int) error {
 	const atOnce = 5000
-	create := kmsg.NewPtrCreateTopicsRequest()
-	create.TimeoutMillis = 60_000
-	ct := kmsg.NewCreateTopicsRequestTopic()
-	ct.Topic, ct.NumPartitions, ct.ReplicationFactor = name, int32(min(n, atOnce)), 1
-	create.Topics = append(create.Topics, ct)
-	made, err := create.RequestWith(g.ctx, g.Client)
-	if err != nil {
-		return fmt.Errorf("create topic: %w", err)
-	}
-	if code := made.Topics[0].ErrorCode; code != 0 {
-		return &codeError{"create topic " + name, code}
+	s := &scale{ctx: g.ctx, o: g.o, system: g.system, Client: g.Client, replicas: 1}
+	if err := s.create([]string{name}, min(n, atOnce), 1); err != nil {
+		return err
 	}
 	for has := atOnce; has < n; {
 		has = min(n, has+atOnce)
@@ -63,7 +55,7 @@ func (g *groups) makeLarge(name string, n int) error {
 			return &codeError{"add partitions to " + name, code}
 		}
 	}
-	return (&scale{ctx: g.ctx, o: g.o, system: g.system, Client: g.Client}).awaitAll([]string{name})
+	return s.awaitAll([]string{name})
 }
 
 func (g *groups) largeBy(kind, topic string, live func(*lightMember, context.Context) error) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -23,7 +24,8 @@ type scale struct {
 	o   options
 	*system
 	*kgo.Client
-	wire wire
+	wire     wire
+	replicas int16 // of topics that are made; zero is the cluster's default
 }
 
 // runScale measures what many partitions, sessions and waiting consumers cost.
@@ -210,7 +212,7 @@ func (s *scale) create(topics []string, n, perRequest int) error {
 		req.TimeoutMillis = 60_000
 		for _, name := range batch {
 			t := kmsg.NewCreateTopicsRequestTopic()
-			t.Topic, t.NumPartitions, t.ReplicationFactor = name, int32(n), -1
+			t.Topic, t.NumPartitions, t.ReplicationFactor = name, int32(n), cmp.Or(s.replicas, -1)
 			req.Topics = append(req.Topics, t)
 		}
 		resp, err := req.RequestWith(s.ctx, s.Client)

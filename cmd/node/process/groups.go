@@ -15,7 +15,7 @@ import (
 func (n *Node) coordinate() *coordinator.Shards[*group.Machine] {
 	settings := n.groupSettings()
 	return coordinator.New(coordinator.Config[*group.Machine]{
-		Topic: "__consumer_offsets", Image: n.ctl.Image, Partitions: &n.hosted,
+		Topic: group.OffsetsTopic, Image: n.ctl.Image, Partitions: &n.hosted,
 		New:     func(int32) *group.Machine { return group.New(*settings()) },
 		Metrics: &n.meters.groups, Logger: n.log,
 	})
