@@ -8,6 +8,7 @@ import (
 	"ponor/sharedlog"
 	"ponor/sharedlog/objstore/dir"
 	"ponor/sharedlog/objstore/fault"
+	"ponor/sharedlog/objstore/objtest"
 	"ponor/sharedlog/sharedlogtest"
 )
 
@@ -93,10 +94,7 @@ func BenchmarkReadSlots(b *testing.B) {
 		for _, slow := range []bool{false, true} {
 			name := map[bool]string{true: "own", false: "inherited"}[own] + map[bool]string{true: ",s3", false: ""}[slow]
 			b.Run(name, func(b *testing.B) {
-				raw, err := dir.New(b.TempDir(), dir.Options{})
-				if err != nil {
-					b.Fatal(err)
-				}
+				raw := objtest.Dir(b, dir.Options{})
 				f := &fixture{TB: b, c: sharedlogtest.New(), raw: raw, b: fault.New(raw, 1)}
 				tune := func(c *sharedlog.Config) {
 					c.CacheBytes, c.ReadCacheBytes, c.MaxSlots = 1, 2<<20, 4*slots

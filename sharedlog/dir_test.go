@@ -5,6 +5,7 @@ import (
 
 	"ponor/commitlog/logtest"
 	"ponor/sharedlog/objstore/dir"
+	"ponor/sharedlog/objstore/objtest"
 	"ponor/sharedlog/sharedlogtest"
 )
 
@@ -14,10 +15,6 @@ func TestContractDir(t *testing.T) {
 		t.Skip("fsync is slow")
 	}
 	logtest.Run(t, func(tb testing.TB) logtest.World {
-		b, err := dir.New(tb.TempDir(), dir.Options{})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return sharedlogtest.NewWorld(tb, b, nil)
+		return sharedlogtest.NewWorld(tb, objtest.Dir(tb, dir.Options{}), nil)
 	})
 }

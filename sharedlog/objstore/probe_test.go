@@ -11,14 +11,11 @@ import (
 	"ponor/sharedlog/objstore/dir"
 	"ponor/sharedlog/objstore/fault"
 	"ponor/sharedlog/objstore/mem"
+	"ponor/sharedlog/objstore/objtest"
 )
 
 func TestProbePassesGoodStoresAndLeavesNothing(t *testing.T) {
-	d, err := dir.New(t.TempDir(), dir.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, b := range []objstore.Bucket{mem.New(), d} {
+	for _, b := range []objstore.Bucket{mem.New(), objtest.Dir(t, dir.Options{})} {
 		r, err := objstore.Probe(t.Context(), b)
 		if err != nil {
 			t.Fatal(err)

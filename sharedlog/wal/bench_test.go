@@ -13,6 +13,7 @@ import (
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/dir"
 	"ponor/sharedlog/objstore/mem"
+	"ponor/sharedlog/objstore/objtest"
 	"ponor/sharedlog/wal"
 )
 
@@ -30,11 +31,7 @@ func (d deleting) PutNew(ctx context.Context, key string, body objstore.Body) er
 }
 
 func benchDir(b *testing.B) objstore.Bucket {
-	d, err := dir.New(b.TempDir(), dir.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	return deleting{d}
+	return deleting{objtest.Dir(b, dir.Options{})}
 }
 
 // discarding takes everything at once, to see what the WAL itself costs.
@@ -144,10 +141,7 @@ func BenchmarkClosedLoop(b *testing.B) {
 
 // BenchmarkSeal is the time to seal a WAL of 1,000 slots on a directory.
 func BenchmarkSeal(b *testing.B) {
-	d, err := dir.New(b.TempDir(), dir.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	d := objtest.Dir(b, dir.Options{})
 	w := benchWriter(b, d, func(c *wal.Config) { c.MaxObject = 1 << 20 })
 	data := batch(4<<10, 0)
 	next := make([]commitlog.Offset, 40)

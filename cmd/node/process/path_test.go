@@ -26,6 +26,7 @@ import (
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/dir"
 	"ponor/sharedlog/objstore/mem"
+	"ponor/sharedlog/objstore/objtest"
 )
 
 // forgetful takes WAL slots and forgets them, so that what is measured is the
@@ -300,11 +301,7 @@ func (b *timed) PutNew(ctx context.Context, key string, body objstore.Body) erro
 func BenchmarkAcknowledge(b *testing.B) {
 	for name, pause := range map[string]time.Duration{"busy": 0, "200/s": 5 * time.Millisecond} {
 		b.Run(name, func(b *testing.B) {
-			d, err := dir.New(b.TempDir(), dir.Options{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			store := &timed{Bucket: d}
+			store := &timed{Bucket: objtest.Dir(b, dir.Options{})}
 			p := newPathTo(b, store)
 			frame := p.produceFrame(1, 100)
 			p.send(frame, 20, 1)

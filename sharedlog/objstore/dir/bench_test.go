@@ -11,6 +11,7 @@ import (
 
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/dir"
+	"ponor/sharedlog/objstore/objtest"
 )
 
 // BenchmarkPutNew compares sizes, orders and writers in flight on the disk that
@@ -21,11 +22,7 @@ func BenchmarkPutNew(b *testing.B) {
 		for _, size := range []int{4 << 10, 64 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20} {
 			for _, writers := range []int{1, 2, 4} {
 				b.Run(fmt.Sprintf("%s/%dKiB/writers=%d", order, size>>10, writers), func(b *testing.B) {
-					bk, err := dir.New(b.TempDir(), dir.Options{Unnamed: order == "unnamed"})
-					if err != nil {
-						b.Fatal(err)
-					}
-					benchPut(b, bk, size, writers)
+					benchPut(b, objtest.Dir(b, dir.Options{Unnamed: order == "unnamed"}), size, writers)
 				})
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/dir"
+	"ponor/sharedlog/objstore/objtest"
 )
 
 // A store that is unmounted under a running process leaves its empty mount
@@ -17,10 +18,7 @@ func TestNothingIsWrittenIntoAnEmptyMountPoint(t *testing.T) {
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b, err := dir.New(root, dir.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := objtest.DirAt(t, root, dir.Options{})
 	if _, err := objstore.Claim(t.Context(), b, "cluster"); err != nil {
 		t.Fatal(err)
 	}

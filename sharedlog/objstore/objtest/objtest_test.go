@@ -26,11 +26,7 @@ func TestDir(t *testing.T) {
 	for name, opts := range map[string]dir.Options{"safe order": {}, "unnamed": {Unnamed: true}} {
 		t.Run(name, func(t *testing.T) {
 			open := func(t *testing.T, root string) objstore.Bucket {
-				b, err := dir.New(root, opts)
-				if err != nil {
-					t.Fatal(err)
-				}
-				return b
+				return objtest.DirAt(t, root, opts)
 			}
 			objtest.Run(t, objtest.Options{
 				Open:   func(t *testing.T) objstore.Bucket { return open(t, t.TempDir()) },
