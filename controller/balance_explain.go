@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -28,7 +30,10 @@ type Balance struct {
 type BrokerBalance struct {
 	ID   metadata.BrokerID
 	Zone string
-	// State is open, cordoned, draining or fenced; only open ones are balanced.
+	// Address is that of its listener for clients, or was.
+	Address string
+	// State is open, cordoned, draining, silent (the leader waits for a sign of life)
+	// or down (stopped or dead: it serves nothing). Only open ones are balanced.
 	State string
 	// Role in the metadata quorum: leader, voter or observer.
 	Role string
@@ -42,6 +47,10 @@ type BrokerBalance struct {
 	Share float64
 	// OldestUnresolved is the age of its oldest WAL slot without an outcome.
 	OldestUnresolved time.Duration
+	// Trouble is why the store does not take its writes, empty if it does, and for
+	// how long that has been so.
+	Trouble    string
+	TroubleFor time.Duration
 }
 
 // BalanceMove is a leader that the balancer would move.
@@ -91,8 +100,11 @@ func (n *Node) passBalance(ctx context.Context, _ *rpc.Conn, _ *controllerpb.Bal
 // loaded, and what the balancer makes of that.
 func AskBalance(ctx context.Context, c *rpc.Client) (Balance, error) {
 	reply, err := c.Call(ctx, keyAskBalance, 0, nil)
-	if err != nil {
-		return Balance{}, fmt.Errorf("ask for the balance: %w; is this a Ponor cluster?", err)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Balance{}, fmt.Errorf("ask for the balance: %w", err)
+	case err != nil:
+		return Balance{}, fmt.Errorf("ask for the balance: %w: %w; is this a Ponor cluster?", ErrForeign, err)
 	}
 	resp := new(controllerpb.BalanceResponse)
 	if err := proto.Unmarshal(reply, resp); err != nil {
@@ -111,7 +123,8 @@ func balanceFrom(resp *controllerpb.BalanceResponse) Balance {
 			ID: metadata.BrokerID(b.Broker), Zone: b.Zone, State: b.State, Role: b.Role,
 			Partitions: int(b.Partitions), Preferred: int(b.Preferred),
 			Known: b.Known, Bytes: b.Bytes, Requests: b.Requests, Share: b.Share,
-			OldestUnresolved: time.Duration(b.OldestUnresolvedMs) * time.Millisecond,
+			OldestUnresolved: time.Duration(b.OldestUnresolvedMs) * time.Millisecond, Address: b.Address,
+			Trouble: b.StoreTrouble, TroubleFor: time.Duration(b.StoreTroubleMs) * time.Millisecond,
 		})
 	}
 	for _, m := range resp.Moves {
@@ -194,9 +207,9 @@ func (s *server) brokerBalances(l *leadership, img *metadata.Image, loads map[me
 			preferred[p.Replicas[0]]++
 		}
 	}
-	oldest := map[metadata.BrokerID]uint32{}
+	heard := map[metadata.Incarnation]session{}
 	for _, e := range l.sessions.list() {
-		oldest[e.inc.Broker] = uint32(e.stats.OldestUnresolved.Milliseconds())
+		heard[e.inc] = e
 	}
 	roles := map[metadata.BrokerID]string{}
 	for _, v := range s.node.Quorum() {
@@ -207,15 +220,17 @@ func (s *server) brokerBalances(l *leadership, img *metadata.Image, loads map[me
 	var out []*controllerpb.BrokerBalance
 	for b := range img.Brokers() {
 		e := &controllerpb.BrokerBalance{
-			Broker: int32(b.ID), Zone: b.Zone, State: brokerState(b), Role: roles[b.ID],
+			Broker: int32(b.ID), Zone: b.Zone, State: brokerState(b, heard[b.Incarnation].silent(l.cfg.SessionTimeout)), Role: roles[b.ID], Address: clientAddress(b),
 			Partitions: int32(img.OwnedCount(b.Incarnation)), Preferred: preferred[b.ID],
 		}
 		if e.Role == "" {
 			e.Role = "observer"
 		}
+		if s := heard[b.Incarnation].stats; !b.Fenced {
+			e.OldestUnresolvedMs, e.StoreTrouble, e.StoreTroubleMs = ageMillis(s.OldestUnresolved), s.Trouble, ageMillis(s.TroubleFor)
+		}
 		if load := loads[b.ID]; load != nil && !b.Fenced {
 			e.Known, e.Bytes, e.Requests = true, load.Bytes, load.Requests
-			e.OldestUnresolvedMs = oldest[b.ID]
 		}
 		if all := scale.mean * float64(len(scale.weight)); all > 0 {
 			e.Share = scale.weight[b.ID] / all
@@ -225,11 +240,25 @@ func (s *server) brokerBalances(l *leadership, img *metadata.Image, loads map[me
 	return out
 }
 
+// silent says whether a broker that is not fenced has owed a sign of life for long:
+// it hangs, or did not come back when the whole cluster restarted.
+func (s session) silent(timeout time.Duration) bool { return time.Since(s.last) > timeout/2 }
+
+// clientAddress is a broker's first listener for clients.
+func clientAddress(b metadata.Broker) string {
+	if len(b.Endpoints) == 0 {
+		return ""
+	}
+	return net.JoinHostPort(b.Endpoints[0].Host, strconv.Itoa(int(b.Endpoints[0].Port)))
+}
+
 // brokerState is how a broker stands to the balancer.
-func brokerState(b metadata.Broker) string {
+func brokerState(b metadata.Broker, silent bool) string {
 	switch {
 	case b.Fenced:
-		return "fenced"
+		return "down"
+	case silent:
+		return "silent"
 	case b.Draining:
 		return "draining"
 	case b.Cordoned:

@@ -242,3 +242,45 @@ func reports(n *node, topic metadata.TopicID, hot map[int32]bool) {
 		return controller.Stats{Load: l}
 	})
 }
+
+// The balance says of every broker where it was and whether it serves: one that is
+// dead is down, and one that owes signs of life is silent before.
+func TestBalanceSaysWhoDoesNotServe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.voters(1)
+		n := c.nodes[1]
+		c.start(2, false)
+		for _, id := range []int{1, 2} {
+			c.broker(c.nodes[id])
+		}
+		n.SetStats(func() controller.Stats {
+			return controller.Stats{Trouble: "no space left on device", TroubleFor: time.Minute}
+		})
+		stateOf := func(n *node) map[metadata.BrokerID]controller.BrokerBalance {
+			b, err := n.Balance(c.context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := map[metadata.BrokerID]controller.BrokerBalance{}
+			for _, b := range b.Brokers {
+				out[b.ID] = b
+			}
+			return out
+		}
+		eventually(t, "trouble of the store is told", func() bool {
+			b := stateOf(n)[1]
+			return b.Trouble == "no space left on device" && b.TroubleFor == time.Minute && b.State == "open"
+		})
+		if b := stateOf(n)[2]; b.State != "open" || b.Address == "" || b.Trouble != "" {
+			t.Errorf("%+v", b)
+		}
+		resume := c.net.stall("n2")
+		eventually(t, "silent first", func() bool { return stateOf(n)[2].State == "silent" })
+		eventually(t, "then down", func() bool { return stateOf(n)[2].State == "down" })
+		if b := stateOf(n)[2]; b.Address == "" {
+			t.Errorf("where it was is forgotten: %+v", b)
+		}
+		resume()
+	})
+}

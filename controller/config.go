@@ -151,6 +151,10 @@ func (c Config) validate() error {
 type Stats struct {
 	// OldestUnresolved is the age of the oldest WAL slot without an outcome.
 	OldestUnresolved time.Duration
+	// Trouble is why the store does not take its writes, empty if it does, and for
+	// how long that has been so.
+	Trouble    string
+	TroubleFor time.Duration
 	// Load is how busy it was lately; nil if that is not known. It is sent when it
 	// is another one than before.
 	Load *partition.Loads

@@ -24,6 +24,8 @@ var (
 	// ErrSuperseded: another process registered under this node id (cmd-6). Run
 	// returns it and the process must exit.
 	ErrSuperseded = errors.New("superseded by another process with the same node id")
+	// ErrForeign: what was asked does not know the call; it may be no Ponor node.
+	ErrForeign = errors.New("the call is not known there")
 	// ErrDiverged: two sources disagree on one entry of the log. Run returns it.
 	ErrDiverged = errors.New("metadata diverged")
 )

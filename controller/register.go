@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"strings"
 	"time"
 
 	"ponor/commitlog"
@@ -250,6 +251,12 @@ func (n *Node) runHeartbeats(ctx context.Context) {
 	}
 }
 
+// maxTrouble bounds the words for a store's trouble in a heartbeat.
+const maxTrouble = 500
+
+// ageMillis is a duration for a message, a day at most.
+func ageMillis(d time.Duration) uint32 { return uint32(min(d, 24*time.Hour).Milliseconds()) }
+
 // AskMoves sends a heartbeat now, because the leader may have moves for this
 // broker, or whoever acts on them is ready for more.
 func (n *Node) AskMoves() { n.member.notify() }
@@ -265,7 +272,8 @@ func (n *Node) heartbeat(ctx context.Context, inc metadata.Incarnation, told *pa
 	q := &controllerpb.HeartbeatRequest{ClusterId: n.clusterID(), Incarnation: inc.Proto(), Index: uint64(n.Image().Index())}
 	if stats != nil {
 		s := stats()
-		q.OldestUnresolvedMs = uint32(min(s.OldestUnresolved, 24*time.Hour).Milliseconds())
+		q.OldestUnresolvedMs = ageMillis(s.OldestUnresolved)
+		q.StoreTrouble, q.StoreTroubleMs = strings.ToValidUTF8(s.Trouble[:min(len(s.Trouble), maxTrouble)], ""), ageMillis(s.TroubleFor)
 		if s.Load != nil && s.Load != told {
 			q.Load, told = loadProto(s.Load), s.Load
 		}

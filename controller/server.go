@@ -324,7 +324,8 @@ func (s *server) heartbeat(ctx context.Context, conn *rpc.Conn, q *controllerpb.
 		resp.Outcome = s.outcome(controllerpb.Code_FENCED, fmt.Errorf("incarnation %v has ended", inc))
 		return resp
 	}
-	stats := Stats{OldestUnresolved: time.Duration(q.OldestUnresolvedMs) * time.Millisecond, Load: loadFrom(q.Load)}
+	stats := Stats{OldestUnresolved: time.Duration(q.OldestUnresolvedMs) * time.Millisecond, Load: loadFrom(q.Load),
+		Trouble: q.StoreTrouble, TroubleFor: time.Duration(q.StoreTroubleMs) * time.Millisecond}
 	if l.sessions.touch(inc, conn, stats, metadata.Index(q.Index)) {
 		l.watch(inc, conn)
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -339,7 +337,7 @@ func probed(b metadata.Broker) (address string, refusals int) {
 	case len(b.Endpoints) > 0:
 		// Advertised to clients, perhaps wrongly: a live broker behind a wrong
 		// address must get the time to reconnect.
-		return net.JoinHostPort(b.Endpoints[0].Host, strconv.Itoa(int(b.Endpoints[0].Port))), 2
+		return clientAddress(b), 2
 	}
 	return "", 0
 }

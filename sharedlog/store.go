@@ -78,8 +78,9 @@ func (s *Store) Fence(reason error) { s.engine.Fence(reason) }
 // partitions.
 func (s *Store) OldestUnresolved() time.Duration { return s.engine.WAL().OldestUnresolved() }
 
-// Trouble is why the store does not take writes now, nil if it does.
-func (s *Store) Trouble() error { return s.engine.WAL().Trouble() }
+// Trouble is why the store does not take writes now, and since when; nil if it
+// does.
+func (s *Store) Trouble() (since time.Time, err error) { return s.engine.WAL().Trouble() }
 
 // ProvenSince says, without waiting, that this incarnation was in its rights at
 // t or later (ans-2): a slot of its WAL or a read barrier begun since says so.

@@ -35,6 +35,8 @@ type loadView struct {
 	Bytes      float64 `json:"bytes_per_second"`
 	Requests   float64 `json:"requests_per_second"`
 	Share      float64 `json:"share"`
+	Store      string  `json:"store_trouble,omitempty"`
+	StoreFor   int64   `json:"store_trouble_ms,omitempty"`
 }
 
 type movedView struct {
@@ -94,7 +96,7 @@ func balanceViewOf(b controller.Balance) balanceView {
 	v := balanceView{Enabled: b.Enabled, Verdict: b.Verdict, Brokers: []loadView{}, Moves: []movedView{}}
 	for _, l := range b.Brokers {
 		v.Brokers = append(v.Brokers, loadView{Broker: int32(l.ID), Zone: l.Zone, State: l.State, Partitions: l.Partitions, Preferred: l.Preferred,
-			Known: l.Known, Bytes: l.Bytes, Requests: l.Requests, Share: l.Share})
+			Known: l.Known, Bytes: l.Bytes, Requests: l.Requests, Share: l.Share, Store: l.Trouble, StoreFor: l.TroubleFor.Milliseconds()})
 	}
 	for _, m := range b.Moves {
 		v.Moves = append(v.Moves, movedView{Topic: m.Topic, Partition: m.Partition, From: int32(m.From), To: int32(m.To), Cause: m.Cause, Reason: m.Reason})
@@ -103,13 +105,13 @@ func balanceViewOf(b controller.Balance) balanceView {
 }
 
 func printBalance(p *printer, v balanceView) {
-	p.row("BROKER", "ZONE", "STATE", "LEADER OF", "PREFERRED", "MB/s", "REQUESTS/s", "SHARE")
+	p.row("BROKER", "ZONE", "STATE", "LEADER OF", "PREFERRED", "MB/s", "REQUESTS/s", "SHARE", "STORE")
 	for _, b := range v.Brokers {
 		if !b.Known {
-			p.row(b.Broker, b.Zone, b.State, b.Partitions, b.Preferred, "-", "-", "-")
+			p.row(b.Broker, b.Zone, b.State, b.Partitions, b.Preferred, "-", "-", "-", storeText(b.Store, b.StoreFor))
 			continue
 		}
-		p.row(b.Broker, b.Zone, b.State, b.Partitions, b.Preferred, fmt.Sprintf("%.1f", b.Bytes/1e6), fmt.Sprintf("%.0f", b.Requests), fmt.Sprintf("%.0f %%", b.Share*100))
+		p.row(b.Broker, b.Zone, b.State, b.Partitions, b.Preferred, fmt.Sprintf("%.1f", b.Bytes/1e6), fmt.Sprintf("%.0f", b.Requests), fmt.Sprintf("%.0f %%", b.Share*100), storeText(b.Store, b.StoreFor))
 	}
 	p.line("")
 	p.line("%s", v.Verdict)

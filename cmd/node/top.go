@@ -199,6 +199,8 @@ type topView struct {
 	PutP50       float64 `json:"put_p50_ms"`
 	PutP99       float64 `json:"put_p99_ms"`
 	OldestMillis float64 `json:"oldest_unresolved_ms"`
+	Store        string  `json:"store_trouble,omitempty"` // full, refused, silent or error
+	StoreMillis  float64 `json:"store_trouble_ms,omitempty"`
 	Hits         float64 `json:"memory_reads_percent"`
 	CPU          float64 `json:"cpu_percent"`
 	Memory       float64 `json:"resident_bytes"`
@@ -228,6 +230,13 @@ func view(name string, before, now look) topView {
 	v.Opening = of(now, metrics.Partitions).Sum() - v.Partitions
 	v.OldestMillis = of(now, metrics.OldestUnresolved).Sum() * 1000
 	v.Memory = of(now, metrics.ProcessMemory).Sum()
+	if f := of(now, metrics.StoreTroubleTime); f != nil {
+		for _, s := range f.Samples {
+			if s.Value > 0 {
+				v.Store, v.StoreMillis = s.Labels["reason"], s.Value*1000
+			}
+		}
+	}
 	if before.page == nil || took <= 0 {
 		return v
 	}
@@ -261,7 +270,7 @@ func (t *top) print(list []endpoint, before, now map[string]look) error {
 	}
 	var b bytes.Buffer
 	p := &printer{w: tabwriter.NewWriter(&b, 0, 8, 2, ' ', tabwriter.AlignRight)}
-	p.row("BROKER", "PARTITIONS", "NOT OPEN", "IN MB/s", "OUT MB/s", "RECORDS/s", "REQUESTS/s", "PUT p50", "PUT p99", "OLDEST", "MEMORY READS", "CPU", "RSS", "RAFT", "")
+	p.row("BROKER", "PARTITIONS", "NOT OPEN", "IN MB/s", "OUT MB/s", "RECORDS/s", "REQUESTS/s", "PUT p50", "PUT p99", "OLDEST", "STORE", "MEMORY READS", "CPU", "RSS", "RAFT", "")
 	for _, v := range views {
 		if v.Error != "" {
 			p.row(v.Broker, "no answer: "+v.Error, "")
@@ -269,7 +278,7 @@ func (t *top) print(list []endpoint, before, now map[string]look) error {
 		}
 		p.row(v.Broker, v.Partitions, v.Opening, fmt.Sprintf("%.1f", v.BytesIn/1e6), fmt.Sprintf("%.1f", v.BytesOut/1e6),
 			fmt.Sprintf("%.0f", v.Records), fmt.Sprintf("%.0f", v.Requests), fmt.Sprintf("%.1f ms", v.PutP50), fmt.Sprintf("%.1f ms", v.PutP99),
-			fmt.Sprintf("%.0f ms", v.OldestMillis), fmt.Sprintf("%.0f %%", v.Hits), fmt.Sprintf("%.0f %%", v.CPU), bytesText(int64(v.Memory)), v.Role, "")
+			ageText(int64(v.OldestMillis)), storeText(v.Store, int64(v.StoreMillis)), fmt.Sprintf("%.0f %%", v.Hits), fmt.Sprintf("%.0f %%", v.CPU), bytesText(int64(v.Memory)), v.Role, "")
 	}
 	if err := p.w.Flush(); err != nil {
 		return err

@@ -1192,6 +1192,8 @@ type HeartbeatRequest struct {
 	Index              uint64                  `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`                                                       // of the broker's image
 	OldestUnresolvedMs uint32                  `protobuf:"varint,4,opt,name=oldest_unresolved_ms,json=oldestUnresolvedMs,proto3" json:"oldest_unresolved_ms,omitempty"` // age of the oldest WAL slot without an outcome
 	Load               *Load                   `protobuf:"bytes,5,opt,name=load,proto3" json:"load,omitempty"`                                                          // when there is news of it
+	StoreTrouble       string                  `protobuf:"bytes,6,opt,name=store_trouble,json=storeTrouble,proto3" json:"store_trouble,omitempty"`                      // why its store does not take writes, empty if it does
+	StoreTroubleMs     uint32                  `protobuf:"varint,7,opt,name=store_trouble_ms,json=storeTroubleMs,proto3" json:"store_trouble_ms,omitempty"`             // for how long
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1259,6 +1261,20 @@ func (x *HeartbeatRequest) GetLoad() *Load {
 		return x.Load
 	}
 	return nil
+}
+
+func (x *HeartbeatRequest) GetStoreTrouble() string {
+	if x != nil {
+		return x.StoreTrouble
+	}
+	return ""
+}
+
+func (x *HeartbeatRequest) GetStoreTroubleMs() uint32 {
+	if x != nil {
+		return x.StoreTroubleMs
+	}
+	return 0
 }
 
 // Load is how busy a broker was lately, per second, in and out.
@@ -2826,7 +2842,7 @@ type BrokerBalance struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	Broker             int32                  `protobuf:"varint,1,opt,name=broker,proto3" json:"broker,omitempty"`
 	Zone               string                 `protobuf:"bytes,2,opt,name=zone,proto3" json:"zone,omitempty"`
-	State              string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`            // open, cordoned, draining, fenced
+	State              string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`            // open, cordoned, draining, silent, down
 	Role               string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`              // leader, voter, observer
 	Partitions         int32                  `protobuf:"varint,5,opt,name=partitions,proto3" json:"partitions,omitempty"` // it owns
 	Preferred          int32                  `protobuf:"varint,6,opt,name=preferred,proto3" json:"preferred,omitempty"`   // it is the first replica of
@@ -2835,6 +2851,9 @@ type BrokerBalance struct {
 	Requests           float64                `protobuf:"fixed64,9,opt,name=requests,proto3" json:"requests,omitempty"`
 	Share              float64                `protobuf:"fixed64,10,opt,name=share,proto3" json:"share,omitempty"` // of the load of all open brokers
 	OldestUnresolvedMs uint32                 `protobuf:"varint,11,opt,name=oldest_unresolved_ms,json=oldestUnresolvedMs,proto3" json:"oldest_unresolved_ms,omitempty"`
+	StoreTrouble       string                 `protobuf:"bytes,12,opt,name=store_trouble,json=storeTrouble,proto3" json:"store_trouble,omitempty"` // as in HeartbeatRequest
+	StoreTroubleMs     uint32                 `protobuf:"varint,13,opt,name=store_trouble_ms,json=storeTroubleMs,proto3" json:"store_trouble_ms,omitempty"`
+	Address            string                 `protobuf:"bytes,14,opt,name=address,proto3" json:"address,omitempty"` // of its listener for clients
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -2944,6 +2963,27 @@ func (x *BrokerBalance) GetOldestUnresolvedMs() uint32 {
 		return x.OldestUnresolvedMs
 	}
 	return 0
+}
+
+func (x *BrokerBalance) GetStoreTrouble() string {
+	if x != nil {
+		return x.StoreTrouble
+	}
+	return ""
+}
+
+func (x *BrokerBalance) GetStoreTroubleMs() uint32 {
+	if x != nil {
+		return x.StoreTroubleMs
+	}
+	return 0
+}
+
+func (x *BrokerBalance) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
 }
 
 type PlannedMove struct {
@@ -3117,14 +3157,16 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\x10RegisterResponse\x126\n" +
 	"\aoutcome\x18\x01 \x01(\v2\x1c.ponor.controller.v1.OutcomeR\aoutcome\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x04R\x05index\x12@\n" +
-	"\vincarnation\x18\x03 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\vincarnation\"\xea\x01\n" +
+	"\vincarnation\x18\x03 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\vincarnation\"\xb9\x02\n" +
 	"\x10HeartbeatRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12@\n" +
 	"\vincarnation\x18\x02 \x01(\v2\x1e.ponor.metadata.v1.IncarnationR\vincarnation\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x120\n" +
 	"\x14oldest_unresolved_ms\x18\x04 \x01(\rR\x12oldestUnresolvedMs\x12-\n" +
-	"\x04load\x18\x05 \x01(\v2\x19.ponor.controller.v1.LoadR\x04load\"v\n" +
+	"\x04load\x18\x05 \x01(\v2\x19.ponor.controller.v1.LoadR\x04load\x12#\n" +
+	"\rstore_trouble\x18\x06 \x01(\tR\fstoreTrouble\x12(\n" +
+	"\x10store_trouble_ms\x18\a \x01(\rR\x0estoreTroubleMs\"v\n" +
 	"\x04Load\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x01R\x05bytes\x12\x1a\n" +
 	"\brequests\x18\x02 \x01(\x01R\brequests\x12<\n" +
@@ -3276,7 +3318,7 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\aenabled\x18\x02 \x01(\bR\aenabled\x12\x18\n" +
 	"\averdict\x18\x03 \x01(\tR\averdict\x12<\n" +
 	"\abrokers\x18\x04 \x03(\v2\".ponor.controller.v1.BrokerBalanceR\abrokers\x126\n" +
-	"\x05moves\x18\x05 \x03(\v2 .ponor.controller.v1.PlannedMoveR\x05moves\"\xb3\x02\n" +
+	"\x05moves\x18\x05 \x03(\v2 .ponor.controller.v1.PlannedMoveR\x05moves\"\x9c\x03\n" +
 	"\rBrokerBalance\x12\x16\n" +
 	"\x06broker\x18\x01 \x01(\x05R\x06broker\x12\x12\n" +
 	"\x04zone\x18\x02 \x01(\tR\x04zone\x12\x14\n" +
@@ -3291,7 +3333,10 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\brequests\x18\t \x01(\x01R\brequests\x12\x14\n" +
 	"\x05share\x18\n" +
 	" \x01(\x01R\x05share\x120\n" +
-	"\x14oldest_unresolved_ms\x18\v \x01(\rR\x12oldestUnresolvedMs\"\x93\x01\n" +
+	"\x14oldest_unresolved_ms\x18\v \x01(\rR\x12oldestUnresolvedMs\x12#\n" +
+	"\rstore_trouble\x18\f \x01(\tR\fstoreTrouble\x12(\n" +
+	"\x10store_trouble_ms\x18\r \x01(\rR\x0estoreTroubleMs\x12\x18\n" +
+	"\aaddress\x18\x0e \x01(\tR\aaddress\"\x93\x01\n" +
 	"\vPlannedMove\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x12\n" +

@@ -74,6 +74,7 @@ const (
 	SlotsQueued
 	OldestUnresolved
 	StoreTrouble
+	StoreTroubleTime
 	AppendsRefused
 	Streams
 	UnpackedSlots
@@ -190,6 +191,7 @@ var table = [numIDs]Metric{
 	SlotsQueued:       {"ponor_slots_queued", KindGauge, nil, "Full slots that wait for one to end."},
 	OldestUnresolved:  {"ponor_slot_oldest_unresolved_seconds", KindGauge, nil, "Age of the oldest batch that is not durable."},
 	StoreTrouble:      {"ponor_store_trouble", KindGauge, nil, "1 while the store does not take writes."},
+	StoreTroubleTime:  {"ponor_store_trouble_seconds", KindGauge, []string{"reason"}, "For how long the store has not taken writes, 0 if it does: full, refused (no access and the like), silent (no answer), error (any other)."},
 	AppendsRefused:    {"ponor_appends_refused_total", KindCounter, []string{"reason"}, "Batches refused: budget (too much waits for the store), store (it has not taken writes for 2 s)."},
 	Streams:           {"ponor_streams", KindGauge, nil, "Streams with state in memory."},
 	UnpackedSlots:     {"ponor_unpacked_slots", KindGauge, nil, "Durable slots that are not packed into segment objects."},

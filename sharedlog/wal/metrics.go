@@ -1,9 +1,12 @@
 package wal
 
 import (
+	"context"
+	"errors"
 	"time"
 
 	"ponor/internal/metrics"
+	"ponor/sharedlog/objstore"
 )
 
 // flushReason is why a slot was sent off.
@@ -50,16 +53,44 @@ func (m *Metrics) Show(p *metrics.Page) {
 // Show writes what is so now to a page: the bounds and how far they are used.
 func (w *Writer) Show(p *metrics.Page) {
 	w.mu.Lock()
-	inflight, queued, unresolved, trouble := w.mu.inflight, len(w.mu.queue)-w.mu.inflight, w.mu.unresolved, w.mu.trouble.err != nil
+	inflight, queued, unresolved, trouble := w.mu.inflight, len(w.mu.queue)-w.mu.inflight, w.mu.unresolved, w.mu.trouble
 	w.mu.Unlock()
 	p.Set(metrics.SlotsInFlight, float64(inflight))
 	p.Set(metrics.SlotsQueued, float64(queued))
 	p.Set(metrics.OldestUnresolved, w.OldestUnresolved().Seconds())
-	p.Flag(metrics.StoreTrouble, trouble)
+	p.Flag(metrics.StoreTrouble, trouble.err != nil)
+	for _, reason := range [...]string{troubleFull, troubleRefused, troubleSilent, troubleOther} {
+		lasts := 0.0
+		if trouble.err != nil && trouble.reason() == reason {
+			lasts = time.Since(trouble.since).Seconds()
+		}
+		p.Set(metrics.StoreTroubleTime, lasts, reason)
+	}
 	p.Set(metrics.BudgetUsed, float64(unresolved), "append")
 	p.Set(metrics.BudgetLimit, float64(w.cfg.Budget), "append")
 	p.Set(metrics.BudgetUsed, float64(w.CachedBytes()), "recent")
 	p.Set(metrics.BudgetLimit, float64(w.cfg.CacheBytes), "recent")
+}
+
+// Kinds of trouble, as labels.
+const (
+	troubleFull    = "full"
+	troubleRefused = "refused"
+	troubleSilent  = "silent"
+	troubleOther   = "error"
+)
+
+// reason is the kind of trouble.
+func (t trouble) reason() string {
+	switch {
+	case errors.Is(t.err, objstore.ErrFull):
+		return troubleFull
+	case errors.Is(t.err, objstore.ErrRefused):
+		return troubleRefused
+	case errors.Is(t.err, errSilent), errors.Is(t.err, context.DeadlineExceeded):
+		return troubleSilent
+	}
+	return troubleOther
 }
 
 // flushReasonLocked is why the open slot goes now.

@@ -208,8 +208,8 @@ func TestTroubleRefusesAppendsAfterTwoSecondsAndPasses(t *testing.T) {
 		a := r.append(1, 100)
 		time.Sleep(1900 * time.Millisecond)
 		b := r.append(1, 100)
-		if err := r.w.Trouble(); !errors.Is(err, objstore.ErrFull) {
-			t.Errorf("trouble: %v, want ErrFull", err)
+		if since, err := r.w.Trouble(); !errors.Is(err, objstore.ErrFull) || time.Since(since) < 1800*time.Millisecond {
+			t.Errorf("trouble: %v since %v, want ErrFull", err, since)
 		}
 		time.Sleep(200 * time.Millisecond)
 		if _, err := r.tryAppend(1, batch(100, 0)); !errors.Is(err, commitlog.ErrUnavailable) || !errors.Is(err, objstore.ErrFull) {
@@ -220,7 +220,7 @@ func TestTroubleRefusesAppendsAfterTwoSecondsAndPasses(t *testing.T) {
 		}
 		end()
 		mustCommit(t, a, b)
-		if err := r.w.Trouble(); err != nil {
+		if _, err := r.w.Trouble(); err != nil {
 			t.Errorf("trouble after the end: %v", err)
 		}
 		mustCommit(t, r.append(1, 100))
@@ -319,7 +319,7 @@ func TestPutThatEndsAsItBecomesTroubleLeavesNone(t *testing.T) {
 			r.faults.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Delay: 10 * time.Second, Times: 1})
 			mustCommit(t, r.append(1, 100))
 			synctest.Wait()
-			if err := r.w.Trouble(); err != nil {
+			if _, err := r.w.Trouble(); err != nil {
 				t.Errorf("the only slot is durable, and there is trouble: %v", err)
 			}
 			r.close()

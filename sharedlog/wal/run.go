@@ -252,6 +252,8 @@ func (w *Writer) dueLocked(now time.Time) time.Duration {
 // hungAfter is how long a put may take before its silence is trouble.
 const hungAfter = 10 * time.Second
 
+var errSilent = fmt.Errorf("store does not answer for %v", hungAfter)
+
 // hungLocked notes trouble if the lowest put has not answered for long, and
 // returns when to look again.
 func (w *Writer) hungLocked(now time.Time) time.Duration {
@@ -266,7 +268,7 @@ func (w *Writer) hungLocked(now time.Time) time.Duration {
 		return left
 	}
 	if w.mu.trouble.err == nil {
-		w.mu.trouble = trouble{err: fmt.Errorf("store does not answer for %v", hungAfter), seq: s.seq, since: s.started}
+		w.mu.trouble = trouble{err: errSilent, seq: s.seq, since: s.started}
 	}
 	return hungAfter
 }

@@ -38,11 +38,12 @@ func (w *Writer) OldestUnresolved() time.Duration {
 	return time.Since(oldest.opened)
 }
 
-// Trouble is why the store does not take writes now, nil if it does.
-func (w *Writer) Trouble() error {
+// Trouble is why the store does not take writes now, and since when; nil if it
+// does.
+func (w *Writer) Trouble() (since time.Time, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.mu.trouble.err
+	return w.mu.trouble.since, w.mu.trouble.err
 }
 
 // Proven is the newest moment at which this incarnation is known to have owned

@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"sync"
+	"syscall"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -16,6 +17,7 @@ import (
 	"ponor/partition"
 	"ponor/rpc"
 	"ponor/sharedlog"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/counted"
 )
 
@@ -140,6 +142,19 @@ func (n *Node) show(p *metrics.Page) {
 	metrics.ShowProcess(p)
 }
 
+// troubleText is trouble of the store in few words, without the name of the object,
+// where the reason alone says it all.
+func troubleText(err error) string {
+	var errno syscall.Errno
+	switch {
+	case errors.Is(err, objstore.ErrFull) && errors.As(err, &errno):
+		return errno.Error()
+	case errors.Is(err, objstore.ErrFull):
+		return objstore.ErrFull.Error()
+	}
+	return err.Error()
+}
+
 // Unready is why clients should go elsewhere: this node is starting or stopping,
 // its registration ended, or its store does not take writes. nil if it is ready.
 func (n *Node) Unready() error {
@@ -157,7 +172,7 @@ func (n *Node) Unready() error {
 		return fmt.Errorf("incarnation %s is fenced: %w", now.inc, now.shared.FencedErr())
 	default:
 	}
-	if err := now.shared.Trouble(); err != nil {
+	if _, err := now.shared.Trouble(); err != nil {
 		return fmt.Errorf("the store does not take writes: %w", err)
 	}
 	return nil

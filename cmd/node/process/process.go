@@ -382,7 +382,11 @@ func (n *Node) live(ctx context.Context, inc metadata.Incarnation) error {
 	set := partition.NewSet(n.partitions(inc, shared))
 	meter := partition.NewMeter(set, controller.MaxBusiest)
 	n.ctl.SetStats(func() controller.Stats {
-		return controller.Stats{OldestUnresolved: shared.OldestUnresolved(), Load: meter.Loads()}
+		s := controller.Stats{OldestUnresolved: shared.OldestUnresolved(), Load: meter.Loads()}
+		if since, err := shared.Trouble(); err != nil {
+			s.Trouble, s.TroubleFor = troubleText(err), time.Since(since)
+		}
+		return s
 	})
 	n.ctl.SetSealer(guardedSealer{shared, n})
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
