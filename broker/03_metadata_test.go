@@ -201,6 +201,26 @@ func TestMetadataOfAnotherListener(t *testing.T) {
 	}
 }
 
+// KIP-631; what is in the way is told with a message.
+func TestUnregisterBroker(t *testing.T) {
+	c := newCluster(t)
+	cl := c.dial()
+	unregister := func(id int32) *kmsg.UnregisterBrokerResponse {
+		req := kmsg.NewPtrUnregisterBrokerRequest()
+		req.BrokerID = id
+		return ask[*kmsg.UnregisterBrokerResponse](cl, 0, req)
+	}
+	alive := unregister(3)
+	isCode(t, "a live one", alive.ErrorCode, kerr.InvalidRequest)
+	is(t, "a live one is told why", alive.ErrorMessage != nil, true)
+	c.fence(3)
+	isCode(t, "a dead one", unregister(3).ErrorCode, nil)
+	isCode(t, "once more", unregister(3).ErrorCode, kerr.BrokerIDNotRegistered)
+	req := kmsg.NewPtrDescribeClusterRequest()
+	req.IncludeFencedBrokers = true
+	is(t, "who is left", len(ask[*kmsg.DescribeClusterResponse](cl, 2, req).Brokers), 2)
+}
+
 func TestDescribeCluster(t *testing.T) {
 	c := newCluster(t)
 	c.fence(3)

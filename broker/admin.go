@@ -28,6 +28,8 @@ type Admin interface {
 	DescribeQuorum(ctx context.Context) (controller.QuorumInfo, error)
 	AddVoter(ctx context.Context, id metadata.BrokerID, dir controller.DirectoryID) error
 	RemoveVoter(ctx context.Context, id metadata.BrokerID, dir controller.DirectoryID) error
+	// UnregisterBroker forgets a broker that is down, owns nothing and has no vote.
+	UnregisterBroker(ctx context.Context, id metadata.BrokerID) error
 	// AllocateProducerID returns an id that no producer ever had.
 	AllocateProducerID(ctx context.Context) (int64, error)
 }

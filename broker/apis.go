@@ -84,6 +84,7 @@ func table(cfg Config) []api {
 		{key: 47, min: 0, max: 0, handle: typed((*Broker).offsetDelete), limit: adminLimit},
 		{key: 55, min: 0, max: 2, handle: typed((*Broker).describeQuorum)},
 		{key: 60, min: 0, max: 2, handle: typed((*Broker).describeCluster)},
+		{key: 64, min: 0, max: 0, handle: typed((*Broker).unregisterBroker)},
 		{key: 68, min: 0, max: 1, handle: typed((*Broker).consumerGroupHeartbeat), limit: adminLimit},
 		{key: 69, min: 0, max: 1, handle: typed((*Broker).consumerGroupDescribe), limit: adminLimit},
 		{key: 74, min: 0, max: 1, handle: typed((*Broker).listConfigResources)},

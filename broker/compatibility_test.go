@@ -53,6 +53,7 @@ var compatibilityNotes = map[int16]string{
 	47: "",
 	55: "the end offset of a node without a Raft log is that of its image; nodes are found at their controller listeners",
 	60: "brokers only, as on any broker's listener",
+	64: "as `ponor broker unregister`: only a broker that is down, and it leaves all replica lists",
 	68: "KIP-848; see below",
 	69: "KIP-848",
 	74: "",

@@ -131,6 +131,20 @@ func rejected(r metadata.Result) *controller.Error {
 	return &controller.Error{Code: controller.CodeInvalidRequest, Message: r.Err.Error()}
 }
 
+func (c *cluster) UnregisterBroker(_ context.Context, id metadata.BrokerID) error {
+	if err := c.refusal(); err != nil {
+		return err
+	}
+	r := c.apply(&metadatapb.Command{Body: &metadatapb.Command_UnregisterBroker{UnregisterBroker: &metadatapb.UnregisterBroker{Broker: int32(id)}}})
+	if r.Err != nil && r.Err.Code == metadata.ErrUnknownBroker {
+		return &controller.Error{Code: controller.CodeUnknownBroker, Message: r.Err.Error()}
+	}
+	if r.Err != nil {
+		return rejected(r)
+	}
+	return nil
+}
+
 func (c *cluster) AllocateProducerID(context.Context) (int64, error) {
 	if err := c.refusal(); err != nil {
 		return 0, err

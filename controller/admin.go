@@ -64,7 +64,7 @@ func (l *leadership) admin(ctx context.Context, r *controllerpb.AdminRequest) (*
 	}
 	defer leave()
 	img := l.images.image()
-	p := planAdmin(img, r)
+	p := l.planAdmin(img, r)
 	resp := &controllerpb.AdminResponse{Index: uint64(img.Index()), Items: p.items}
 	if r.ValidateOnly || len(p.commands) == 0 {
 		return resp, nil
@@ -86,7 +86,7 @@ func (l *leadership) admin(ctx context.Context, r *controllerpb.AdminRequest) (*
 	return resp, nil
 }
 
-func planAdmin(img *metadata.Image, r *controllerpb.AdminRequest) *plan {
+func (l *leadership) planAdmin(img *metadata.Image, r *controllerpb.AdminRequest) *plan {
 	switch {
 	case len(r.CreateTopics) > 0:
 		return planTopics(img, r.CreateTopics)
@@ -100,6 +100,8 @@ func planAdmin(img *metadata.Image, r *controllerpb.AdminRequest) *plan {
 		return planReassign(img, r.Reassign)
 	case len(r.ElectPreferred) > 0:
 		return planElect(img, r.ElectPreferred)
+	case len(r.Unregister) > 0:
+		return planUnregister(img, r.Unregister, l.quorum.voter.voterIDs())
 	}
 	return newPlan(0)
 }
@@ -116,7 +118,7 @@ func refusalOf(e *metadata.Error) *Error {
 		code = CodeUnknownPartition
 	case metadata.ErrUnknownBroker:
 		code = CodeUnknownBroker
-	case metadata.ErrInvalid, metadata.ErrConflict, metadata.ErrTargetFenced:
+	case metadata.ErrInvalid, metadata.ErrConflict, metadata.ErrTargetFenced, metadata.ErrBrokerInUse:
 		code = CodeInvalidRequest
 	default:
 	}

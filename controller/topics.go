@@ -174,6 +174,17 @@ func (n *Node) ElectPreferred(ctx context.Context, changes []PartitionChange) ([
 	return n.adminErrors(ctx, "elect leaders", &controllerpb.AdminRequest{ElectPreferred: changesPB(changes)}, len(changes))
 }
 
+// UnregisterBroker forgets a broker that is gone for good: one that is down, owns
+// nothing and has no vote. Where it was a replica, another broker is instead.
+// Refusals are *Error.
+func (n *Node) UnregisterBroker(ctx context.Context, id metadata.BrokerID) error {
+	errs, err := n.adminErrors(ctx, "unregister broker", &controllerpb.AdminRequest{Unregister: []int32{int32(id)}}, 1)
+	if err == nil && errs[0] != nil {
+		return errs[0]
+	}
+	return err
+}
+
 func changesPB(changes []PartitionChange) []*controllerpb.PartitionChange {
 	out := make([]*controllerpb.PartitionChange, len(changes))
 	for i := range changes {

@@ -222,6 +222,15 @@ func (v *voter) voters() []raft.Server {
 	return slices.DeleteFunc(slices.Clone(v.servers()), func(s raft.Server) bool { return s.Suffrage != raft.Voter })
 }
 
+// voterIDs are the nodes that have a vote.
+func (v *voter) voterIDs() []metadata.BrokerID {
+	var ids []metadata.BrokerID
+	for _, s := range v.voters() {
+		ids = append(ids, nodeID(s.ID))
+	}
+	return ids
+}
+
 // votes says whether this server has a vote, as far as it knows.
 func (v *voter) votes() bool {
 	return slices.ContainsFunc(v.voters(), func(s raft.Server) bool { return s.ID == v.id })

@@ -9,6 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/controller"
 	"ponor/metadata"
@@ -16,12 +19,13 @@ import (
 )
 
 func newBroker() *cobra.Command {
-	cmd := &cobra.Command{Use: "broker", Short: "Cordon and drain brokers", Args: takes(0, 0),
+	cmd := &cobra.Command{Use: "broker", Short: "Cordon, drain and unregister brokers", Args: takes(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(
 		newBrokerState("cordon", "Give a broker no new partitions, also after it restarts", true, false),
 		newBrokerState("uncordon", "Let a broker take partitions again", false, false),
 		newBrokerState("drain", "Cordon a broker and move all its partitions to others", true, true),
+		newBrokerUnregister(),
 	)
 	return cmd
 }
@@ -49,6 +53,50 @@ func newBrokerState(verb, short string, cordoned, draining bool) *cobra.Command 
 	}
 	f.register(cmd)
 	return cmd
+}
+
+func newBrokerUnregister() *cobra.Command {
+	var f clientFlags
+	cmd := &cobra.Command{
+		Use: "unregister NODE", Aliases: []string{"remove"}, Short: "Forget a broker that is gone for good", Args: takes(1, 1),
+		Long: `Forget a broker that is gone for good. It must be down, without a vote ('ponor quorum
+remove') and without partitions, which others take when it goes down. Other brokers
+take its place in replica lists. A process that is started with its id registers anew.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := strconv.ParseInt(args[0], 10, 32)
+			if err != nil {
+				return usagef("%q is not a node id; 'ponor cluster status' shows them", args[0])
+			}
+			cl, err := f.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer cl.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
+			defer cancel()
+			if err := unregister(ctx, cl, int32(id)); err != nil {
+				return fmt.Errorf("unregister broker %d: %w", id, err)
+			}
+			cmd.Printf("unregistered broker %d\n", id)
+			return nil
+		},
+	}
+	f.register(cmd)
+	return cmd
+}
+
+func unregister(ctx context.Context, cl *kgo.Client, id int32) error {
+	req := kmsg.NewPtrUnregisterBrokerRequest()
+	req.BrokerID = id
+	resp, err := req.RequestWith(ctx, cl)
+	if err != nil {
+		return err
+	}
+	message := ""
+	if resp.ErrorMessage != nil {
+		message = *resp.ErrorMessage
+	}
+	return brokerError(kerr.ErrorForCode(resp.ErrorCode), message)
 }
 
 // setBrokerState asks any broker, over its listener for clients.

@@ -1939,6 +1939,7 @@ type AdminRequest struct {
 	AlterConfigs     []*ConfigResource      `protobuf:"bytes,6,rep,name=alter_configs,json=alterConfigs,proto3" json:"alter_configs,omitempty"`
 	Reassign         []*PartitionChange     `protobuf:"bytes,7,rep,name=reassign,proto3" json:"reassign,omitempty"`
 	ElectPreferred   []*PartitionChange     `protobuf:"bytes,8,rep,name=elect_preferred,json=electPreferred,proto3" json:"elect_preferred,omitempty"`
+	Unregister       []int32                `protobuf:"varint,9,rep,packed,name=unregister,proto3" json:"unregister,omitempty"` // brokers that are gone for good
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2025,6 +2026,13 @@ func (x *AdminRequest) GetReassign() []*PartitionChange {
 func (x *AdminRequest) GetElectPreferred() []*PartitionChange {
 	if x != nil {
 		return x.ElectPreferred
+	}
+	return nil
+}
+
+func (x *AdminRequest) GetUnregister() []int32 {
+	if x != nil {
+		return x.Unregister
 	}
 	return nil
 }
@@ -3228,7 +3236,7 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\x0fPartitionChange\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x1a\n" +
-	"\breplicas\x18\x03 \x03(\x05R\breplicas\"\xe7\x03\n" +
+	"\breplicas\x18\x03 \x03(\x05R\breplicas\"\x87\x04\n" +
 	"\fAdminRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12#\n" +
@@ -3238,7 +3246,10 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\x11create_partitions\x18\x05 \x03(\v2\".ponor.controller.v1.NewPartitionsR\x10createPartitions\x12H\n" +
 	"\ralter_configs\x18\x06 \x03(\v2#.ponor.controller.v1.ConfigResourceR\falterConfigs\x12@\n" +
 	"\breassign\x18\a \x03(\v2$.ponor.controller.v1.PartitionChangeR\breassign\x12M\n" +
-	"\x0felect_preferred\x18\b \x03(\v2$.ponor.controller.v1.PartitionChangeR\x0eelectPreferred\"\xa4\x01\n" +
+	"\x0felect_preferred\x18\b \x03(\v2$.ponor.controller.v1.PartitionChangeR\x0eelectPreferred\x12\x1e\n" +
+	"\n" +
+	"unregister\x18\t \x03(\x05R\n" +
+	"unregister\"\xa4\x01\n" +
 	"\n" +
 	"ItemResult\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
