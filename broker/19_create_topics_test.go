@@ -9,6 +9,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"ponor/metadata"
+	"ponor/metadata/metadatapb"
 )
 
 func newTopic(name string, partitions int32, replicas int16, configs ...string) kmsg.CreateTopicsRequestTopic {
@@ -294,9 +295,12 @@ func TestDescribeLogDirs(t *testing.T) {
 	c := newCluster(t)
 	id := c.topic("t", 3)
 	c.topic("u", 1)
-	c.move(id, 2, 2)
 	cl := c.dial()
 	cl.mustProduce("t", 1, "x")
+	cl.mustProduce("t", 2, "y")
+	c.move(id, 2, 2)
+	c.move(id, 0, 2)
+	c.must(&metadatapb.Command{Body: &metadatapb.Command_AssignReplicas{AssignReplicas: &metadatapb.AssignReplicas{TopicId: id[:], Replicas: []int32{2}}}})
 	for v := int16(1); v <= 5; v++ {
 		resp := ask[*kmsg.DescribeLogDirsResponse](cl, v, kmsg.NewPtrDescribeLogDirsRequest())
 		isCode(t, "response", resp.ErrorCode, nil)
@@ -304,8 +308,10 @@ func TestDescribeLogDirs(t *testing.T) {
 		dir := resp.Dirs[0]
 		is(t, "dir", dir.Dir, "mem://test")
 		is(t, "topics", len(dir.Topics), 2)
-		is(t, "owned partitions", len(dir.Topics[0].Partitions), 2)
-		is(t, "bytes", dir.Topics[0].Partitions[1].Size, int64(len(batch("x"))))
+		is(t, "owned or replica", len(dir.Topics[0].Partitions), 2)
+		is(t, "bytes", dir.Topics[0].Partitions[0].Size, int64(len(batch("x"))))
+		is(t, "of a replica", dir.Topics[0].Partitions[1].Partition, 2)
+		is(t, "bytes of a replica", dir.Topics[0].Partitions[1].Size, 0)
 	}
 	req := kmsg.NewPtrDescribeLogDirsRequest()
 	for _, name := range []string{"t", "nope"} {
@@ -315,5 +321,5 @@ func TestDescribeLogDirs(t *testing.T) {
 	}
 	dir := ask[*kmsg.DescribeLogDirsResponse](cl, 4, req).Dirs[0]
 	is(t, "topics", len(dir.Topics), 1)
-	is(t, "partitions", len(dir.Topics[0].Partitions), 1)
+	is(t, "partitions", len(dir.Topics[0].Partitions), 2)
 }

@@ -1,6 +1,7 @@
 package broker
 
-// DescribeLogDirs v1-5: bytes of the partitions that this broker owns (KIP-113).
+// DescribeLogDirs v1-5: bytes of the partitions that this broker owns, and 0 of those
+// that it is a replica of (KIP-113).
 //
 // Version notes:
 //   v2 flexible
@@ -8,11 +9,14 @@ package broker
 //   v4 total and usable bytes (KIP-827); unknown here, -1
 //   v5 cordoned (KIP-1066)
 //
-// A partition on shared storage is reported once, by its owner, in a log dir
-// named after the store; local ones are in the broker's own log dir.
+// The bytes of a partition on shared storage are reported once, by its owner, in a log
+// dir named after the store; local ones are in the broker's own log dir. Its other
+// replicas have copied nothing, but a partition that is in no log dir of a replica is
+// what kafka-reassign-partitions --verify takes for an offline log dir.
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -73,21 +77,27 @@ func wantedPartitions(req *kmsg.DescribeLogDirsRequest) map[string]map[int32]boo
 	return wanted
 }
 
-// sizes are the bytes of a topic's partitions that this node serves; numbers
-// selects some, nil all.
+// sizes are the bytes of a topic's partitions that this node serves, 0 of those that
+// another does and this one is a replica of; numbers selects some, nil all.
 func (b *Broker) sizes(img *metadata.Image, t metadata.Topic, numbers map[int32]bool) []kmsg.DescribeLogDirsResponseDirTopicPartition {
 	var out []kmsg.DescribeLogDirsResponseDirTopicPartition
 	self := b.cfg.Meta.Incarnation()
 	for p := range img.Partitions(t.ID) {
-		if p.Owner != self || numbers != nil && !numbers[p.Number] {
+		if numbers != nil && !numbers[p.Number] {
 			continue
 		}
-		part, err := b.cfg.Partitions.Get(t.ID, p.Number)
-		if err != nil {
-			continue // opening or just moved: the next owner reports it
-		}
 		dp := kmsg.NewDescribeLogDirsResponseDirTopicPartition()
-		dp.Partition, dp.Size = p.Number, part.Bytes()
+		dp.Partition = p.Number
+		switch {
+		case p.Owner == self:
+			part, err := b.cfg.Partitions.Get(t.ID, p.Number)
+			if err != nil {
+				continue // opening or just moved: the next owner reports it
+			}
+			dp.Size = part.Bytes()
+		case !slices.Contains(p.Replicas, b.cfg.NodeID):
+			continue
+		}
 		out = append(out, dp)
 	}
 	return out
