@@ -16,11 +16,13 @@
 //     did not is thrown away with the whole shard: there is no rollback.
 //  4. A shard's log is at most some times as long as its live state (compact.go).
 //
-// A new owner loads when the partition has opened, not before the old one has let go: a
-// log holds at most compactFactor times its live records, and one of 20,000 offsets (200
-// groups that read 100 partitions each) loads in less than the move itself takes. One of
-// a million takes long enough for its groups' calls to wait or meet ErrLoading. More
-// partitions of the topic are the remedy: they load beside each other.
+// The owner of a partition that is about to move sends its log ahead (ahead.go), so that
+// the next one has little left to replay when it opens. An owner that died sent nothing:
+// the next one loads it all. A log holds at most compactFactor times its live records, and
+// one of 20,000 offsets (200 groups that read 100 partitions each) loads in less than the
+// takeover itself takes. One of a million takes long enough for its groups' calls to wait
+// or meet ErrLoading. More partitions of the topic are the remedy: they load beside each
+// other.
 //
 // A call runs on its caller's goroutine, also while it waits for others (Ask), or until it
 // is hurried (AskUntil). A loaded shard has one goroutine, for

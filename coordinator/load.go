@@ -34,7 +34,8 @@ var (
 // loading is a machine into which a log is replayed.
 type loading[M Machine] struct {
 	cfg     *Config[M]
-	part    *partition.Partition
+	id      commitlog.ID
+	part    *partition.Partition // nil while it is another node's, see ahead.go
 	machine M
 	// The machine has the records of [first, next); first was the log's start.
 	first, next commitlog.Offset
@@ -42,16 +43,15 @@ type loading[M Machine] struct {
 }
 
 func newLoading[M Machine](cfg *Config[M], p *partition.Partition) *loading[M] {
-	l := &loading[M]{cfg: cfg, part: p}
-	l.restart()
+	l := &loading[M]{cfg: cfg, id: p.ID(), part: p}
+	l.restart(p.Start())
 	return l
 }
 
 // restart begins anew at the log's start.
-func (l *loading[M]) restart() {
-	l.machine = l.cfg.New(l.part.ID().Partition)
-	l.first = l.part.Start()
-	l.next = l.first
+func (l *loading[M]) restart(start commitlog.Offset) {
+	l.machine = l.cfg.New(l.id.Partition)
+	l.first, l.next = start, start
 }
 
 // run replays the log up to its end of now, however often a read fails. An error says
@@ -71,12 +71,12 @@ func (l *loading[M]) run(ctx context.Context) error {
 			// The log was cut by who had this partition before. What was deleted in the
 			// part that is gone we do not know.
 			pause(ctx, retryAppend)
-			l.restart()
+			l.restart(l.part.Start())
 		default:
 			// As long as the partition is not closed it is ours, as far as we know.
 			if now := time.Now(); now.Sub(l.warned) >= loadWarn {
 				l.warned = now
-				l.cfg.Logger.Warn("coordinator does not load, it will be tried again", "partition", l.part.ID().String(), "offset", int64(l.next), "err", err)
+				l.cfg.Logger.Warn("coordinator does not load, it will be tried again", "partition", l.id.String(), "offset", int64(l.next), "err", err)
 			}
 			pause(ctx, loadRetry)
 		}
@@ -111,10 +111,13 @@ func (sh *shard[M]) load() error {
 		return errors.New("lost before it was loaded")
 	}
 	begun := time.Now()
-	l := newLoading(&sh.owner.cfg, sh.part)
+	l, live := sh.ahead.take(sh.part)
+	if l == nil {
+		l, live = newLoading(&sh.owner.cfg, sh.part), 0
+	}
+	from := l.next
 	err := l.run(sh.ctx) // nobody else appends
-	var live int64
-	if err == nil {
+	if err == nil && live == 0 {
 		live, err = l.measure(sh.part.Bytes())
 	}
 	if err != nil {
@@ -136,7 +139,9 @@ func (sh *shard[M]) load() error {
 		sh.owner.cfg.Metrics.loaded.Inc()
 		took := time.Since(begun)
 		sh.owner.cfg.Metrics.loads.Observe(took)
-		sh.owner.cfg.Logger.Debug("coordinator loaded", "partition", sh.part.ID().String(), "records", int64(l.next-l.first), "took", took)
+		sh.owner.cfg.Metrics.ahead.Add(int64(from - l.first))
+		sh.owner.cfg.Metrics.after.Add(int64(l.next - from))
+		sh.owner.cfg.Logger.Debug("coordinator loaded", "partition", sh.part.ID().String(), "records", int64(l.next-from), "ahead", int64(from-l.first), "took", took)
 		return nil
 	})
 }
@@ -249,7 +254,7 @@ func (l *loading[M]) replayMany(ctx context.Context, end, step commitlog.Offset)
 func (l *loading[M]) safely(f func() error) (err error) {
 	defer func() {
 		if why := recover(); why != nil {
-			err = fmt.Errorf("replay %s at %d: %w: panic: %v\n%s", l.part.ID(), l.next, errSense, why, debug.Stack())
+			err = fmt.Errorf("replay %s at %d: %w: panic: %v\n%s", l.id, l.next, errSense, why, debug.Stack())
 		}
 	}()
 	return f()
@@ -268,7 +273,7 @@ func (l *loading[M]) replayBatches(records commitlog.Records) error {
 				err = l.replayBatch(batch)
 			}
 			if err != nil {
-				return fmt.Errorf("replay %s at %d: %w: %w", l.part.ID(), l.next, errSense, err)
+				return fmt.Errorf("replay %s at %d: %w: %w", l.id, l.next, errSense, err)
 			}
 			l.next, buf = max(l.next, batch.LastOffset()+1), rest
 		}

@@ -6,6 +6,8 @@ import "ponor/internal/metrics"
 type Metrics struct {
 	loaded      metrics.Counter // shards now
 	loads       metrics.Durations
+	ahead       metrics.Counter // records that were replayed before the partition came here
+	after       metrics.Counter // and those that were not
 	batches     metrics.Counter
 	bytes       metrics.Counter
 	compactions metrics.Counter
@@ -27,6 +29,8 @@ func (m *Metrics) compacted(before int64) {
 func (m *Metrics) Show(p *metrics.Page) {
 	p.Set(metrics.CoordinatorShards, float64(m.loaded.Count()))
 	p.Durations(metrics.CoordinatorLoadSeconds, &m.loads)
+	p.Count(metrics.CoordinatorReplayed, &m.ahead, "ahead")
+	p.Count(metrics.CoordinatorReplayed, &m.after, "after")
 	p.Count(metrics.CoordinatorBatches, &m.batches)
 	p.Count(metrics.CoordinatorBytes, &m.bytes)
 	p.Count(metrics.CoordinatorCompactions, &m.compactions)

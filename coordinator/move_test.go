@@ -27,6 +27,9 @@ type nodes struct {
 	faults *fault.Bucket
 	topic  metadata.TopicID
 	plain  metadata.TopicID // for comparison: nobody coordinates it
+	// ahead has moves wait until the target has the log.
+	ahead bool
+	tune  func(*coordinator.Config[*machine])
 
 	mu   sync.Mutex
 	live map[metadata.Incarnation]*member
@@ -48,8 +51,8 @@ type setMeta struct {
 
 func (m setMeta) Changed() <-chan struct{} { return m.cluster.Changed() }
 
-func newNodes(t testing.TB, count int) *nodes {
-	c := &nodes{t: t, meta: sharedlogtest.New(), faults: fault.New(mem.New(), 1), live: map[metadata.Incarnation]*member{}}
+func newNodes(t testing.TB, count int, tune func(*coordinator.Config[*machine])) *nodes {
+	c := &nodes{t: t, meta: sharedlogtest.New(), faults: fault.New(mem.New(), 1), live: map[metadata.Incarnation]*member{}, tune: tune}
 	var first *member
 	for i := range count {
 		if m := c.start(metadata.BrokerID(i + 1)); first == nil {
@@ -70,7 +73,11 @@ func newNodes(t testing.TB, count int) *nodes {
 func (c *nodes) start(id metadata.BrokerID) *member {
 	n := sharedlogtest.Start(c.t, c.meta, c.faults, id, nil)
 	m := &member{Node: n}
-	m.shards = coordinator.New(coordinator.Config[*machine]{Topic: topicName, New: newMachine, Image: c.meta.Image, Partitions: m})
+	cfg := coordinator.Config[*machine]{Topic: topicName, New: newMachine, Image: c.meta.Image, Partitions: m, AheadBytes: 1}
+	if c.tune != nil {
+		c.tune(&cfg)
+	}
+	m.shards = coordinator.New(cfg)
 	m.set = partition.NewSet(partition.SetConfig{Meta: setMeta{n.Meta, c.meta}, Incarnation: n.Incarnation, Shared: n.Store, Proof: n.Store,
 		Opened: m.shards.Opened, Closed: m.shards.Closed, CloseTimeout: time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -115,7 +122,15 @@ func (c *nodes) other() *member {
 // move hands the partition to another broker.
 func (c *nodes) move() {
 	from, p := c.owner()
-	for _, h := range from.set.Handover(context.Background(), []partition.Handover{{Topic: c.topic, Partition: 0, Epoch: p.Epoch, Target: c.other().Incarnation}}) {
+	to := c.other()
+	if c.ahead {
+		if err := from.shards.SendAhead(context.Background(), c.topic, 0, func(_ context.Context, piece coordinator.Piece) error {
+			return to.shards.TakeAhead(piece)
+		}); err != nil {
+			c.t.Errorf("send ahead: %v", err)
+		}
+	}
+	for _, h := range from.set.Handover(context.Background(), []partition.Handover{{Topic: c.topic, Partition: 0, Epoch: p.Epoch, Target: to.Incarnation}}) {
 		if h.Err != nil {
 			c.t.Errorf("move: %v", h.Err)
 		}
@@ -220,7 +235,21 @@ func (c *nodes) fill(keys int) {
 // A partition moves, and its owners die, while calls go on: none that was answered
 // is lost, and none happens twice.
 func TestMovesAndDeathsUnderLoad(t *testing.T) {
-	c := newNodes(t, 3)
+	for name, tune := range map[string]func(*coordinator.Config[*machine]){
+		"":                nil,
+		"compacted often": func(c *coordinator.Config[*machine]) { c.CompactBytes = 100 },
+	} {
+		for _, ahead := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/ahead=%v", name, ahead), func(t *testing.T) {
+				c := newNodes(t, 3, tune)
+				c.ahead = ahead
+				moveAndKill(t, c)
+			})
+		}
+	}
+}
+
+func moveAndKill(t *testing.T, c *nodes) {
 	c.fill(1000)
 	l := c.load(8)
 	for i := range 12 {
@@ -260,16 +289,17 @@ func BenchmarkPause(b *testing.B) {
 		keys  int
 		store time.Duration // latency
 	}{
-		{"move", 1000, 0}, {"death", 1000, 0}, {"move", 100_000, 0}, {"death", 100_000, 0},
-		{"move", 1000, 20 * time.Millisecond}, {"death", 1000, 20 * time.Millisecond},
+		{"move", 1000, 0}, {"death", 1000, 0}, {"move", 100_000, 0}, {"ahead", 100_000, 0}, {"death", 100_000, 0},
+		{"move", 1000, 20 * time.Millisecond}, {"ahead", 1000, 20 * time.Millisecond}, {"death", 1000, 20 * time.Millisecond},
 	} {
 		b.Run(fmt.Sprintf("%s/keys=%d/store=%v", k.what, k.keys, k.store), func(b *testing.B) {
-			c := newNodes(b, 3)
+			c := newNodes(b, 3, nil)
+			c.ahead = k.what == "ahead"
 			c.faults.Add(fault.Rule{Latency: fault.Latency{Median: k.store, P99: 3 * k.store}})
 			c.fill(k.keys)
 			l := c.load(8)
 			defer l.stop()
-			do := map[string]func(){"move": c.move, "death": c.kill}[k.what]
+			do := map[string]func(){"move": c.move, "ahead": c.move, "death": c.kill}[k.what]
 			sum, most := time.Duration(0), time.Duration(0)
 			for b.Loop() {
 				l.some(b.Context())

@@ -20,6 +20,7 @@ type shard[M Machine] struct {
 	kick   chan struct{}   // wakes run
 	ctx    context.Context // ends when the shard is lost
 	cancel context.CancelFunc
+	ahead  *ahead[M] // what was replayed before the partition came here, nil for nothing
 
 	mu      sync.Mutex
 	machine M     // once it has loaded

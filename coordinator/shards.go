@@ -42,6 +42,10 @@ type Config[M Machine] struct {
 	// CompactBytes is the size in bytes below which a log is left alone; default
 	// 16 MiB. Smaller logs load faster and are written again more often.
 	CompactBytes int64
+	// AheadBytes is the size in bytes of a log from which on it is replayed at its next
+	// owner before it moves, see SendAhead; default 16 KiB: shorter ones are
+	// there at once, also from a slow store.
+	AheadBytes int64
 	// Parallel bounds how many shards load at a time, default 16; each holds up
 	// to 4 MiB of records meanwhile.
 	Parallel int
@@ -67,6 +71,7 @@ type Shards[M Machine] struct {
 
 	mu     sync.Mutex
 	shards map[shardKey]*shard[M]
+	ahead  map[shardKey]*ahead[M]            // of partitions that are about to move here
 	open   map[shardKey]*partition.Partition // that this node serves
 	closed bool
 }
@@ -75,6 +80,7 @@ type Shards[M Machine] struct {
 func New[M Machine](cfg Config[M]) *Shards[M] {
 	cfg.LoadWait = cmp.Or(cfg.LoadWait, 500*time.Millisecond)
 	cfg.CompactBytes = cmp.Or(cfg.CompactBytes, 16<<20)
+	cfg.AheadBytes = cmp.Or(cfg.AheadBytes, 16<<10)
 	cfg.Parallel = cmp.Or(cfg.Parallel, 16)
 	if cfg.Metrics == nil {
 		cfg.Metrics = new(Metrics)
@@ -83,7 +89,7 @@ func New[M Machine](cfg Config[M]) *Shards[M] {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Shards[M]{cfg: cfg, loading: make(chan struct{}, cfg.Parallel),
-		shards: make(map[shardKey]*shard[M]), open: make(map[shardKey]*partition.Partition)}
+		shards: make(map[shardKey]*shard[M]), ahead: make(map[shardKey]*ahead[M]), open: make(map[shardKey]*partition.Partition)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -101,16 +107,19 @@ func (s *Shards[M]) Opened(p *partition.Partition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.open[keyOf(p)] = p
-	s.load(p, 0)
+	a := s.ahead[keyOf(p)]
+	s.dropAhead(keyOf(p), a)
+	s.load(p, 0, a)
 }
 
-// load begins to load a shard, after a pause, in place of one that was there. mu is
-// held.
-func (s *Shards[M]) load(p *partition.Partition, pause time.Duration) {
+// load begins to load a shard, after a pause, in place of one that was there, from
+// what was replayed ahead if that is not nil. mu is held.
+func (s *Shards[M]) load(p *partition.Partition, pause time.Duration, a *ahead[M]) {
 	if s.closed {
 		return
 	}
 	sh := newShard(s, p)
+	sh.ahead = a
 	s.shards[keyOf(p)] = sh
 	s.wg.Go(func() { sh.run(pause) })
 }
@@ -120,7 +129,7 @@ func (s *Shards[M]) again(sh *shard[M], pause time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[keyOf(sh.part)] == sh.part {
-		s.load(sh.part, pause)
+		s.load(sh.part, pause, nil)
 	}
 }
 
@@ -146,6 +155,9 @@ func (s *Shards[M]) Closed(p *partition.Partition) {
 func (s *Shards[M]) Close() {
 	s.mu.Lock()
 	s.closed = true
+	for k, a := range s.ahead {
+		s.dropAhead(k, a)
+	}
 	all := slices.Collect(maps.Values(s.shards))
 	s.mu.Unlock()
 	for _, sh := range all {

@@ -58,6 +58,7 @@ func runGroups(ctx context.Context, o options) error {
 		{"large", false, (*groups).large},
 		{"many", true, (*groups).many},
 		{"move", true, (*groups).move},
+		{"move-full", true, (*groups).moveFull},
 		{"takeover", true, (*groups).takeover},
 	} {
 		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), part.name) {
@@ -90,7 +91,7 @@ func runGroupPart(ctx context.Context, o options, s *system, round int, table *g
 	}
 	defer client.Close()
 	g := &groups{ctx: ctx, o: o, system: s, Client: client, round: round, out: table}
-	if g.topic, err = g.topicID(); err != nil {
+	if g.topic, err = g.topicID(groupTopic); err != nil {
 		return err
 	}
 	return run(g)
@@ -102,7 +103,7 @@ func prepareGroups(ctx context.Context, o options, s *system) error {
 		if err := g.makeTopic(groupTopic, groupParts); err != nil {
 			return err
 		}
-		if g.topic, err = g.topicID(); err != nil {
+		if g.topic, err = g.topicID(groupTopic); err != nil {
 			return err
 		}
 		for p := range int32(groupParts) {
@@ -147,11 +148,11 @@ func (g *groups) makeTopic(name string, n int) error {
 	return s.awaitAll([]string{name})
 }
 
-// topicID is the id of groupTopic, zero before there is one.
-func (g *groups) topicID() (id [16]byte, err error) {
+// topicID is the id of a topic, zero before there is one.
+func (g *groups) topicID(name string) (id [16]byte, err error) {
 	req := kmsg.NewPtrMetadataRequest()
 	t := kmsg.NewMetadataRequestTopic()
-	t.Topic = kmsg.StringPtr(groupTopic)
+	t.Topic = kmsg.StringPtr(name)
 	req.Topics = append(req.Topics, t)
 	resp, err := req.RequestWith(g.ctx, g.Client)
 	if err != nil {

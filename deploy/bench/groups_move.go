@@ -30,23 +30,72 @@ const (
 func (g *groups) move() error {
 	for _, p := range protocols() {
 		w, err := g.watchGroup("move-"+p.name, p.opts)
+		if err == nil {
+			err = w.move(p.name + ", coordinator moved")
+			w.stop()
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		for range moveTimes {
-			owner, err := g.coordinatorOf(w.group)
-			if err == nil {
-				err = w.disturb(p.name+", coordinator moved", settled, func() error {
-					return g.ponor(g.ctx, g.o, nil, "topic", "move", fmt.Sprintf("%s/%d", groupsTopic, coordinator.PartitionOf(w.group, 50)),
-						"--to", fmt.Sprint(owner%nodes+1))
-				})
-			}
-			if err != nil {
-				w.stop()
-				return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return nil
+}
+
+// move has the group's coordinator move some times.
+func (w *watched) move(name string) error {
+	for range moveTimes {
+		owner, err := w.g.coordinatorOf(w.group)
+		if err == nil {
+			err = w.disturb(name, settled, func() error {
+				return w.g.ponor(w.g.ctx, w.g.o, nil, "topic", "move", fmt.Sprintf("%s/%d", groupsTopic, coordinator.PartitionOf(w.group, 50)),
+					"--to", fmt.Sprint(owner%nodes+1))
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveFull is move where the partition of the groups' topic keeps very many offsets.
+func (g *groups) moveFull() error {
+	const topic, partitions = "wide", 500
+	if err := g.makeTopic(topic, partitions); err != nil {
+		return err
+	}
+	id, err := g.topicID(topic)
+	if err != nil {
+		return err
+	}
+	w, err := g.watchGroup("move-full", protocols()[0].opts)
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	group := 0
+	for _, offsets := range []int{100_000, 1_000_000} {
+		var list []string
+		for ; len(list) < offsets/partitions; group++ {
+			if name := fmt.Sprint("full-", group); coordinator.PartitionOf(name, 50) == coordinator.PartitionOf(w.group, 50) {
+				list = append(list, name)
 			}
 		}
-		w.stop()
+		if err := g.eachOf(list, 4, func(c *kgo.Client, group string) error {
+			req := g.commitRequest(group, "", -1, 1)
+			req.Topics[0].Topic, req.Topics[0].TopicID = topic, id
+			for p := int32(1); p < partitions; p++ {
+				rp := req.Topics[0].Partitions[0]
+				rp.Partition = p
+				req.Topics[0].Partitions = append(req.Topics[0].Partitions, rp)
+			}
+			return g.commitOf(g.ctx, c, req)
+		}); err != nil {
+			return err
+		}
+		if err := w.move(fmt.Sprintf("coordinator of %d offsets moved", offsets)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func main() {
 	flag.StringVar(&o.latency, "latency", "", "s3 makes the store as slow as S3")
 	flag.BoolVar(&o.scale, "scale", false, "measure what many partitions and waiting consumers cost instead (make bench-scale); -only takes idle, session, partitions, requests")
 	flag.IntVar(&o.partitions, "partitions", 100_000, "with -scale: how many partitions 'partitions' makes")
-	flag.BoolVar(&o.groups, "groups", false, "measure consumer groups instead (make bench-groups); -only takes join, commit, large, many, move, takeover")
+	flag.BoolVar(&o.groups, "groups", false, "measure consumer groups instead (make bench-groups); -only takes join, join-clients, commit, large, many, move, move-full, takeover")
 	flag.IntVar(&o.members, "members", 1000, "with -groups: members of the large group; it has ten partitions for each")
 	flag.BoolVar(&o.failover, "failover", false, "measure what clients see of deaths, moves and restarts instead (make bench-failover); -only takes kill, leader, pause, pause-leader, cut, cut-leader, moves, many, drain, roll, entries")
 	flag.Int64Var(&o.bulk, "bulk", 2<<30, "with -failover: bytes in the large partition that moves")

@@ -59,6 +59,7 @@ const (
 	// Coordinators.
 	CoordinatorShards
 	CoordinatorLoadSeconds
+	CoordinatorReplayed
 	CoordinatorBatches
 	CoordinatorBytes
 	CoordinatorCompactions
@@ -177,6 +178,7 @@ var table = [numIDs]Metric{
 
 	CoordinatorShards:      {"ponor_coordinator_partitions", KindGauge, nil, "Partitions of __consumer_offsets whose groups this node coordinates."},
 	CoordinatorLoadSeconds: {"ponor_coordinator_load_seconds", KindHistogram, nil, "How long such a partition took to load after it had opened."},
+	CoordinatorReplayed:    {"ponor_coordinator_replayed_total", KindCounter, []string{"when"}, "Records of such partitions that were read to load them: ahead (while they were still another node's) or after (they had opened here, and nobody was answered meanwhile)."},
 	CoordinatorBatches:     {"ponor_coordinator_batches_total", KindCounter, nil, "Batches written to __consumer_offsets."},
 	CoordinatorBytes:       {"ponor_coordinator_bytes_total", KindCounter, nil, "Their bytes."},
 	CoordinatorCompactions: {"ponor_coordinator_compactions_total", KindCounter, nil, "Times that such a partition was written anew to drop what it no longer needs."},

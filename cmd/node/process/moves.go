@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"ponor/controller"
@@ -25,10 +26,20 @@ type mover struct {
 	n     *Node
 	set   *partition.Set
 	moves chan []controller.Move
+	// ahead has the moves whose partition's log is on its way to the target.
+	ahead struct {
+		sync.Mutex
+		under map[controller.Move]struct{}
+		turn  chan struct{} // a token for each
+		done  sync.WaitGroup
+	}
 }
 
 func newMover(n *Node, set *partition.Set) *mover {
-	return &mover{n: n, set: set, moves: make(chan []controller.Move, 1)}
+	m := &mover{n: n, set: set, moves: make(chan []controller.Move, 1)}
+	m.ahead.under = map[controller.Move]struct{}{}
+	m.ahead.turn = make(chan struct{}, aheadAtOnce)
+	return m
 }
 
 // offer is for controller.SetMover; it does not wait.
@@ -48,20 +59,59 @@ func (m *mover) offer(moves []controller.Move) {
 
 // run hands over what is offered until ctx ends.
 func (m *mover) run(ctx context.Context) {
+	defer m.ahead.done.Wait()
 	for {
 		select {
 		case moves := <-m.moves:
-			if m.handover(ctx, moves) > 0 {
-				m.n.ctl.AskMoves() // there may be more
-			}
+			m.handover(ctx, m.sendAhead(ctx, moves))
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// handover returns how many partitions have moved.
-func (m *mover) handover(ctx context.Context, moves []controller.Move) int {
+// sendAhead begins those moves for which the target should have the log before, and
+// returns the others.
+func (m *mover) sendAhead(ctx context.Context, moves []controller.Move) []controller.Move {
+	var now []controller.Move
+	for _, v := range moves {
+		m.ahead.Lock()
+		_, under := m.ahead.under[v]
+		if !under && !m.n.groups.Long(v.Topic, v.Partition) {
+			now = append(now, v)
+		} else if !under {
+			m.ahead.under[v] = struct{}{}
+			m.ahead.done.Go(func() { m.moveBehind(ctx, v) })
+		}
+		m.ahead.Unlock()
+	}
+	return now
+}
+
+// moveBehind hands a partition over once the target has its log, or it took too long.
+func (m *mover) moveBehind(ctx context.Context, v controller.Move) {
+	defer func() {
+		m.ahead.Lock()
+		delete(m.ahead.under, v)
+		m.ahead.Unlock()
+	}()
+	begun := time.Now()
+	limited, cancel := context.WithTimeout(ctx, aheadLimit)
+	defer cancel()
+	var err error
+	select {
+	case m.ahead.turn <- struct{}{}:
+		err = m.n.sendAhead(limited, v.Topic, v.Partition, v.Target)
+		<-m.ahead.turn
+	case <-limited.Done():
+		err = limited.Err()
+	}
+	m.n.log.Debug("log sent ahead of a move", "topic", v.Topic.String(), "partition", v.Partition, "broker", v.Target.String(), "took", time.Since(begun), "err", err)
+	m.handover(ctx, []controller.Move{v})
+}
+
+// handover asks for more moves if any partition has moved.
+func (m *mover) handover(ctx context.Context, moves []controller.Move) {
 	list := make([]partition.Handover, len(moves))
 	for i, v := range moves {
 		list[i] = partition.Handover{Topic: v.Topic, Partition: v.Partition, Epoch: v.Epoch, Target: v.Target}
@@ -82,8 +132,8 @@ func (m *mover) handover(ctx context.Context, moves []controller.Move) int {
 	}
 	if moved > 0 {
 		m.n.log.Info("partitions moved to other brokers", "partitions", moved, "longest_pause", longest, "took", time.Since(begun))
+		m.n.ctl.AskMoves() // there may be more
 	}
-	return moved
 }
 
 // drain has all partitions of this node moved to others before it stops, if

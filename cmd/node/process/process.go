@@ -258,7 +258,7 @@ func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
 	defer n.groups.Close()
 	defer n.beside(ctx, n.tellDeletions)()
 	api := n.broker()
-	server, err := rpc.NewServer(n.serverConfig(append(append(api.APIs(listenerName), n.ctl.OperatorAPIs()...), n.metricsAPI(), n.groupAPI())))
+	server, err := rpc.NewServer(n.serverConfig(append(append(api.APIs(listenerName), n.ctl.OperatorAPIs()...), n.metricsAPI(), n.groupAPI(), n.aheadAPI())))
 	if err != nil {
 		return fmt.Errorf("set up the server: %w", err)
 	}
