@@ -199,8 +199,15 @@ func spread(img *metadata.Image, place *placement, t *controllerpb.NewTopic) ([]
 	if rf <= 0 && live > 0 {
 		return nil, refuse(CodeInvalidReplicationFactor, "replication factor of topic %q must be larger than 0, or -1 for the default; it is %d", t.Name, t.ReplicationFactor)
 	}
-	if live == 0 || rf > live {
-		return nil, refuse(CodeInvalidReplicationFactor, "replication factor %d of topic %q is larger than the number of available brokers, %d", rf, t.Name, live)
+	if live == 0 {
+		return nil, refuse(CodeInvalidReplicationFactor, "no broker takes the partitions of topic %q: %s", t.Name, closedBrokers(img))
+	}
+	if rf > live {
+		why := closedBrokers(img)
+		if why != "" {
+			why = ": " + why
+		}
+		return nil, refuse(CodeInvalidReplicationFactor, "replication factor %d of topic %q is larger than the number of available brokers, %d%s", rf, t.Name, live, why)
 	}
 	return place.topic(n, rf), nil
 }
@@ -342,7 +349,7 @@ func planGrowth(img *metadata.Image, place *placement, t *controllerpb.NewPartit
 	case len(t.Assignments) > 0:
 		c.Partitions, err = byHand(img, place, t.Topic, t.Assignments, rf)
 	case len(place.seats) == 0:
-		err = refuse(CodeInvalidReplicationFactor, "no broker is available for new partitions of topic %q", t.Topic)
+		err = refuse(CodeInvalidReplicationFactor, "no broker takes new partitions of topic %q: %s", t.Topic, closedBrokers(img))
 	default:
 		// Fewer replicas than before rather than no partition, when brokers are
 		// down: nothing is lost on a shared log.

@@ -36,9 +36,14 @@ func (n *Node) OperatorAPIs() []rpc.API {
 	}), call(keyVoters, n.passQuorum), call(keyAskBalance, n.passBalance), call(keyBrokerState, func(ctx context.Context, _ *rpc.Conn, q *metadatapb.BrokerState) response {
 		ctx, cancel := context.WithTimeout(ctx, operatorPatience)
 		defer cancel()
-		err := n.SetBrokerState(ctx, metadata.BrokerID(q.Broker), func(b *metadata.Broker) {
-			b.Cordoned, b.Draining = q.Cordoned, q.Draining
-		})
+		id := metadata.BrokerID(q.Broker)
+		img, err := n.Barrier(ctx)
+		if err == nil {
+			err = mayClose(img, id, q.Cordoned, q.Draining)
+		}
+		if err == nil {
+			err = n.SetBrokerState(ctx, id, func(b *metadata.Broker) { b.Cordoned, b.Draining = q.Cordoned, q.Draining })
+		}
 		if err != nil {
 			return &controllerpb.AdminResponse{Outcome: n.server.outcome(controllerpb.Code_INVALID, err)}
 		}

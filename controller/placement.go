@@ -2,7 +2,9 @@ package controller
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
@@ -37,6 +39,27 @@ func newPlacement(img *metadata.Image, accept func(metadata.Broker) bool) *place
 
 // openToNew is what new partitions ask of a broker.
 func openToNew(b metadata.Broker) bool { return !b.Cordoned && !b.Draining }
+
+// closedBrokers says which brokers get no new partitions, why, and what undoes it; ""
+// if all do.
+func closedBrokers(img *metadata.Image) string {
+	var down, closed []string
+	for b := range img.Brokers() {
+		switch {
+		case b.Fenced:
+			down = append(down, fmt.Sprintf("broker %d is down", b.ID))
+		case b.Draining:
+			closed = append(closed, fmt.Sprintf("broker %d is draining", b.ID))
+		case b.Cordoned:
+			closed = append(closed, fmt.Sprintf("broker %d is cordoned", b.ID))
+		}
+	}
+	words := strings.Join(append(closed, down...), ", ")
+	if len(closed) > 0 {
+		words += "; 'ponor broker uncordon NODE' ends cordoning and draining"
+	}
+	return words
+}
 
 // best is the seat with the smallest key; nil if there is none. Ties go to the
 // lower broker id.
