@@ -407,6 +407,34 @@ func TestProduceEndsWithItsTimeout(t *testing.T) {
 	}
 }
 
+// A topic's own limit is what 'produce' takes, and what it names when a record is larger.
+func TestProduceTakesTheTopicsLimit(t *testing.T) {
+	n := newTestNode(t)
+	n.does("topic create large --config max.message.bytes=5000000")
+	n.produce("large", strings.Repeat("x", 4_900_000))
+	var errOut bytes.Buffer
+	code := run([]string{"produce", "large"}, strings.NewReader(strings.Repeat("x", 5_100_000)+"\n"), io.Discard, &errOut)
+	if code != exitError || !strings.Contains(errOut.String(), "a record is too large: it has 5100000 bytes") || !strings.Contains(errOut.String(), "is 5000000; 'ponor topic alter large --config max.message.bytes=BYTES'") {
+		t.Errorf("exit %d: %s", code, &errOut)
+	}
+}
+
+func TestTopicAlter(t *testing.T) {
+	n := newTestNode(t)
+	n.does("topic create orders --partitions 2 --config retention.ms=1000")
+	n.says("topic alter orders --config max.message.bytes=2000000 --config cleanup.policy=delete --delete-config retention.ms --partitions 3", exitOK,
+		"orders: max.message.bytes = 2000000", "orders: retention.ms is the default again", "orders has 3 partitions")
+	out := n.does("topic describe orders")
+	if !strings.Contains(out, "max.message.bytes = 2000000") || strings.Contains(out, "retention.ms") || !strings.Contains(out, "\n2  ") {
+		t.Error(out)
+	}
+	n.says("topic alter orders", exitUsage, "nothing to change", "--config")
+	n.says("topic alter orders --config retention.ms", exitUsage, "write name=value")
+	n.says("topic alter orders --config nope=1", exitError, "alter topic orders", "nope")
+	n.says("topic alter orders --partitions 2", exitError, "alter topic orders", "partitions cannot be taken away")
+	n.says("topic alter oders --partitions 5", exitError, "there is no such topic (did you mean orders?)")
+}
+
 func TestTopicsThatAreNotThere(t *testing.T) {
 	n := newTestNode(t)
 	n.does("topic create orders --partitions 2")
@@ -421,6 +449,7 @@ func TestTopicsThatAreNotThere(t *testing.T) {
 	if code := run([]string{"produce", "oders"}, strings.NewReader("x\n"), io.Discard, &errOut); code != exitError || !strings.Contains(errOut.String(), "'ponor topic create oders' makes it") {
 		t.Errorf("produce: exit %d: %s", code, errOut.String())
 	}
+	n.says("produce oders", exitError, "there is no such topic (did you mean orders?)", "'ponor topic create oders' makes it") // with nothing to send, too
 	n.says("group reset g --topic orders --to start --execute", exitOK, "moved 2 offsets")
 	n.says("group describe g h", exitError, "g  classic group, Empty", "describe group h: there is no such group")
 	n.says("consume orders --from start -e --partitions 1,5", exitUsage, "topic orders has no partition 5; it has 2")

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -80,7 +81,11 @@ func newProduce() *cobra.Command {
 				}
 				template.Headers = append(template.Headers, kgo.RecordHeader{Key: k, Value: []byte(v)})
 			}
-			cl, err := f.connect(cmd.Context(), append(opts, kgo.RecordDeliveryTimeout(f.timeout),
+			limit, err := f.recordLimit(cmd, args[0])
+			if err != nil {
+				return fmt.Errorf("produce to %s: %w", args[0], err)
+			}
+			cl, err := f.connect(cmd.Context(), append(opts, kgo.RecordDeliveryTimeout(f.timeout), kgo.ProducerBatchMaxBytes(limit),
 				kgo.AllowIdempotentProduceCancellation(), kgo.UnknownTopicRetries(1))...)
 			if err != nil {
 				return err
@@ -88,10 +93,12 @@ func newProduce() *cobra.Command {
 			defer cl.Close()
 			n, err := produceLines(cmd.Context(), cl, cmd.InOrStdin(), template, separator)
 			cmd.PrintErrf("produced %d records to %s\n", n, args[0])
-			if errors.Is(err, kerr.UnknownTopicOrPartition) {
-				return fmt.Errorf("produce to %s: %w; 'ponor topic create %s' makes it", args[0], topicError(cmd.Context(), kadm.NewClient(cl), args[0], err, ""), args[0])
-			}
-			if err != nil {
+			switch {
+			case errors.Is(err, kerr.UnknownTopicOrPartition): // deleted just now
+				return fmt.Errorf("produce to %s: %w", args[0], unknownTopic(cmd.Context(), kadm.NewClient(cl), args[0], err))
+			case errors.Is(err, errTooLarge):
+				return fmt.Errorf("produce to %s: %w, and max.message.bytes of the topic, which is about a batch of records with what frames them, is %d; 'ponor topic alter %s --config max.message.bytes=BYTES' changes that", args[0], err, limit, args[0])
+			case err != nil:
 				return fmt.Errorf("produce to %s: %w", args[0], brokerError(err, ""))
 			}
 			return nil
@@ -103,6 +110,45 @@ func newProduce() *cobra.Command {
 	cmd.Flags().StringArrayVarP(&headers, "header", "H", nil, "a header for every record, name=value; may be repeated")
 	cmd.Flags().Int32Var(&partition, "partition", -1, "partition to produce to; -1 lets the client choose")
 	return cmd
+}
+
+var errTooLarge = errors.New("a record is too large")
+
+// unknownTopic says that a topic is not there, and how to make it.
+func unknownTopic(ctx context.Context, adm *kadm.Client, name string, err error) error {
+	return fmt.Errorf("%w; 'ponor topic create %s' makes it", topicError(ctx, adm, name, err, ""), name)
+}
+
+// Bounds of a batch. What no cluster says otherwise is Kafka's default; one request may
+// have 100 MiB, and a batch is in one.
+const (
+	defaultBatch = 1 << 20
+	maxBatch     = 96 << 20
+)
+
+// recordLimit is max.message.bytes of a topic, which must be there.
+func (f *clientFlags) recordLimit(cmd *cobra.Command, topic string) (limit int32, err error) {
+	limit = defaultBatch
+	err = f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
+		topics, err := adm.ListTopicsWithInternal(ctx, topic)
+		if err != nil {
+			return fmt.Errorf("look for the topic: %w", err)
+		}
+		if err := topics[topic].Err; err != nil {
+			return unknownTopic(ctx, adm, topic, err)
+		}
+		configs, err := adm.DescribeTopicConfigs(ctx, topic)
+		if err != nil {
+			return nil //nolint:nilerr // who may not read configs may still produce
+		}
+		for _, c := range configs[0].Configs {
+			if n, err := strconv.ParseInt(c.MaybeValue(), 10, 32); c.Key == "max.message.bytes" && err == nil {
+				limit = int32(min(max(n, 1<<10), maxBatch))
+			}
+		}
+		return nil
+	})
+	return limit, err
 }
 
 // produceLines sends each line as one record and returns how many were
@@ -123,9 +169,12 @@ func produceLines(ctx context.Context, cl *kgo.Client, in io.Reader, template kg
 					r.Key, r.Value = []byte(k), []byte(v)
 				}
 			}
-			cl.Produce(ctx, &r, func(_ *kgo.Record, err error) {
+			cl.Produce(ctx, &r, func(r *kgo.Record, err error) {
 				mu.Lock()
 				defer mu.Unlock()
+				if errors.Is(err, kerr.MessageTooLarge) {
+					err = fmt.Errorf("%w: it has %d bytes", errTooLarge, len(r.Key)+len(r.Value))
+				}
 				if err == nil {
 					acked++
 				} else if first == nil {

@@ -16,7 +16,7 @@ import (
 )
 
 func newTopic() *cobra.Command {
-	return family("topic", "Create, list, describe, delete and move topics", newTopicCreate(), newTopicList(), newTopicDescribe(), newTopicDelete(), newTopicMove())
+	return family("topic", "Create, list, describe, alter, delete and move topics", newTopicCreate(), newTopicList(), newTopicDescribe(), newTopicAlter(), newTopicDelete(), newTopicMove())
 }
 
 func newTopicCreate() *cobra.Command {
@@ -32,13 +32,9 @@ func newTopicCreate() *cobra.Command {
   ponor topic create audit --config retention.ms=604800000 --config compression.type=zstd`,
 		Args: takes(1, -1),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			cfg := make(map[string]*string)
-			for _, kv := range configs {
-				k, v, ok := strings.Cut(kv, "=")
-				if !ok {
-					return usagef("--config %q: write name=value, such as retention.ms=86400000", kv)
-				}
-				cfg[k] = &v
+			cfg, err := configFlags(configs)
+			if err != nil {
+				return err
 			}
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
 				res, err := adm.CreateTopics(ctx, partitions, replicas, cfg, names...)
@@ -55,6 +51,19 @@ func newTopicCreate() *cobra.Command {
 	cmd.Flags().StringArrayVarP(&configs, "config", "c", nil, "a topic config, name=value; may be repeated")
 	cmd.Flags().BoolVar(&ifAbsent, "if-not-exists", false, "succeed if a topic exists already")
 	return cmd
+}
+
+// configFlags reads name=value.
+func configFlags(list []string) (map[string]*string, error) {
+	cfg := make(map[string]*string)
+	for _, kv := range list {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok {
+			return nil, usagef("--config %q: write name=value, such as retention.ms=86400000", kv)
+		}
+		cfg[k] = &v
+	}
+	return cfg, nil
 }
 
 func reportTopics(cmd *cobra.Command, res []kadm.CreateTopicResponse, ifAbsent bool) error {
