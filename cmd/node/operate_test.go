@@ -19,6 +19,7 @@ import (
 
 	"ponor/commitlog"
 	"ponor/controller"
+	"ponor/internal/ports"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
 	"ponor/sharedlog/objstore"
@@ -34,13 +35,12 @@ type testNode struct {
 }
 
 func newTestNode(t *testing.T) *testNode {
-	n := &testNode{t: t, dir: t.TempDir()}
-	for _, at := range []*string{&n.clients, &n.quorum} {
-		var err error
-		if *at, err = demoPort(t.Context(), 0); err != nil {
-			t.Fatal(err)
-		}
+	row, release, err := ports.Row(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
 	}
+	release()
+	n := &testNode{t: t, dir: t.TempDir(), clients: fmt.Sprint("127.0.0.1:", row[0]), quorum: fmt.Sprint("127.0.0.1:", row[1])}
 	n.start("1")
 	return n
 }
@@ -81,7 +81,7 @@ func (n *testNode) start(data string) {
 	case <-node.Ready():
 	case <-done:
 		n.t.Fatal(err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		n.t.Fatal("the node does not get ready")
 	}
 }

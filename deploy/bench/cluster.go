@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"ponor/internal/ports"
 )
 
 const nodes = 3
@@ -64,11 +65,16 @@ func startSystems(ctx context.Context, o options) (systems []*system, stop func(
 
 // startPonor starts three processes over one directory.
 func startPonor(ctx context.Context, o options) (*system, error) {
-	ports, err := freePorts(4 * nodes)
+	row, release, err := ports.Row(ctx, 4*nodes)
 	if err != nil {
 		return nil, err
 	}
-	clients, quorum, debug, metrics := ports[:nodes], ports[nodes:2*nodes], ports[2*nodes:3*nodes], ports[3*nodes:]
+	defer release()
+	var free []string
+	for _, port := range row {
+		free = append(free, fmt.Sprintf("127.0.0.1:%d", port))
+	}
+	clients, quorum, debug, metrics := free[:nodes], free[nodes:2*nodes], free[2*nodes:3*nodes], free[3*nodes:]
 	var wires *network
 	if o.cuttable {
 		if wires, err = newNetwork(ctx); err != nil {
@@ -97,6 +103,7 @@ func startPonor(ctx context.Context, o options) (*system, error) {
 	if o.scale || o.groups || o.failover {
 		s.debug, s.metrics = debug, metrics
 	}
+	release()
 	begin := time.Now()
 	if err := s.launch(o); err != nil {
 		s.stop()
@@ -236,20 +243,6 @@ func pause(ctx context.Context, d time.Duration) {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
-}
-
-// freePorts finds addresses that are free now.
-func freePorts(n int) ([]string, error) {
-	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer l.Close()
-		out = append(out, l.Addr().String())
-	}
-	return out, nil
 }
 
 // slotCount counts WAL objects from outside: slots are numbered, and none is

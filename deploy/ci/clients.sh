@@ -26,4 +26,4 @@ s3)
   exit 2
   ;;
 esac
-go test -tags clients -count=1 -timeout 15m -run 'Client' "$@" ./internal/systest
+go test -tags clients -count=1 -timeout 40m -run 'Client' "$@" ./internal/systest

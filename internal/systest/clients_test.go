@@ -36,7 +36,7 @@ func command(t *testing.T, stdin string, name string, args ...string) string {
 
 func tryCommand(t *testing.T, stdin string, name string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), systest.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -60,7 +60,7 @@ var codecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 func readAll(t *testing.T, c *systest.Cluster, topic string, want int) []*kgo.Record {
 	t.Helper()
 	cl := c.Client(kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), systest.Patience)
 	defer cancel()
 	var got []*kgo.Record
 	for len(got) < want {
@@ -320,9 +320,9 @@ func runKgoSuite(t *testing.T, c *systest.Cluster) map[string][]string {
 	for _, name := range slices.Sorted(maps.Keys(kgoSkips)) {
 		skip = append(skip, "^"+name+"$")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-json", "-timeout", "4m", "-skip", strings.Join(skip, "|"), "github.com/twmb/franz-go/pkg/kgo")
+	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-json", "-timeout", "10m", "-skip", strings.Join(skip, "|"), "github.com/twmb/franz-go/pkg/kgo")
 	cmd.Env = append(os.Environ(), "KGO_SEEDS="+c.Bootstrap(), "KGO_TEST_RF=3", "KGO_TEST_RECORDS=50000", "KGO_LOG_LEVEL=none")
 	out, err := cmd.CombinedOutput()
 	tests := map[string][]string{} // top-level ones, by their last action

@@ -7,7 +7,6 @@ package systest
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ponor/internal/ports"
 )
 
 // Cluster is a set of ponor processes with one directory store.
@@ -72,22 +73,6 @@ func Binary(t testing.TB) string {
 	return build.path
 }
 
-// freePorts reserves n distinct ports on 127.0.0.1 and lets them go again.
-func freePorts(t testing.TB, n int) []int {
-	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		var lc net.ListenConfig
-		l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatalf("find a free port: %v", err)
-		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
-	return ports
-}
-
 // Options shape a Cluster.
 type Options struct {
 	Nodes   int    // default 3, all of them voters
@@ -118,13 +103,16 @@ func Start(t testing.TB, opts Options) *Cluster {
 		opts.Store = defaultStore(c.Dir)
 	}
 	all := opts.Nodes + opts.Brokers
-	ports := freePorts(t, all+opts.Nodes)
+	row, release, err := ports.Row(t.Context(), all+opts.Nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var join []string
 	for i := range opts.Nodes {
-		join = append(join, fmt.Sprintf("127.0.0.1:%d", ports[all+i]))
+		join = append(join, fmt.Sprintf("127.0.0.1:%d", row[all+i]))
 	}
 	for i := range all {
-		n := &Node{ID: i + 1, Address: fmt.Sprintf("127.0.0.1:%d", ports[i]), Log: filepath.Join(c.Dir, fmt.Sprintf("node%d.log", i+1)), cluster: c}
+		n := &Node{ID: i + 1, Address: fmt.Sprintf("127.0.0.1:%d", row[i]), Log: filepath.Join(c.Dir, fmt.Sprintf("node%d.log", i+1)), cluster: c}
 		n.Args = append([]string{"start", "--node-id", fmt.Sprint(n.ID), "--listen", n.Address,
 			"--join", strings.Join(join, ","), "--store", opts.Store, "--data-dir", filepath.Join(c.Dir, fmt.Sprint(n.ID)),
 			"--zone", fmt.Sprintf("zone-%d", i+1)}, opts.Extra...)
@@ -143,6 +131,7 @@ func Start(t testing.TB, opts Options) *Cluster {
 			c.showLogs()
 		}
 	})
+	release()
 	for _, n := range c.Nodes {
 		n.Start()
 	}
@@ -186,8 +175,8 @@ func (c *Cluster) Client(opts ...kgo.Opt) *kgo.Client {
 func (c *Cluster) WaitReady(n int) {
 	c.t.Helper()
 	adm := kadm.NewClient(c.Client())
-	Eventually(c.t, 60*time.Second, fmt.Sprintf("%d brokers in metadata", n), func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	Eventually(c.t, fmt.Sprintf("%d brokers in metadata", n), func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		md, err := adm.Metadata(ctx)
 		if err != nil {
@@ -206,8 +195,8 @@ func (c *Cluster) WaitLive(n int) {
 	c.t.Helper()
 	for _, node := range c.Nodes {
 		adm := kadm.NewClient(c.Client(kgo.SeedBrokers(node.Address)))
-		Eventually(c.t, 60*time.Second, fmt.Sprintf("%d brokers in the metadata of node %d", n, node.ID), func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		Eventually(c.t, fmt.Sprintf("%d brokers in the metadata of node %d", n, node.ID), func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
 			md, err := adm.Metadata(ctx)
 			if err != nil {
@@ -221,17 +210,21 @@ func (c *Cluster) WaitLive(n int) {
 	}
 }
 
+// Patience is how long tests wait for what must come. It only matters when it does
+// not, so it is for the slowest and busiest of machines.
+const Patience = 3 * time.Minute
+
 // Eventually retries fn until it succeeds and fails the test with its last
 // error otherwise.
-func Eventually(t testing.TB, limit time.Duration, what string, fn func() error) {
+func Eventually(t testing.TB, what string, fn func() error) {
 	t.Helper()
 	var err error
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(Patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if err = fn(); err == nil {
 			return
 		}
 	}
-	t.Fatalf("not within %v: %s: %v", limit, what, err)
+	t.Fatalf("not within %v: %s: %v", Patience, what, err)
 }
 
 // Start runs the node's process.

@@ -73,7 +73,7 @@ func bounceMember(c *systest.Cluster, h *groupHistory, id string, opts ...kgo.Op
 	m := &bouncedMember{id: id, h: h, consumer: &consumer{done: make(chan struct{})}}
 	gone := func(_ context.Context, _ *kgo.Client, topics map[string][]int32) { h.revoke(id, topics["bounced"]) }
 	m.cl = c.Client(append(opts, kgo.ConsumerGroup(h.name), kgo.ConsumeTopics("bounced"), kgo.ClientID(id), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(300*time.Millisecond), kgo.SessionTimeout(15*time.Second), kgo.WithHooks(m),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(300*time.Millisecond), kgo.SessionTimeout(45*time.Second), kgo.WithHooks(m),
 		kgo.OnPartitionsAssigned(func(_ context.Context, cl *kgo.Client, topics map[string][]int32) {
 			var gen int32
 			if h.name != "consumer" {
@@ -105,7 +105,7 @@ func (m *bouncedMember) step(ctx context.Context) {
 		m.h.process(m.id, r.Partition, r.Offset, r.Offset)
 		ends[r.Partition] = kgo.EpochOffset{Epoch: r.LeaderEpoch, Offset: r.Offset + 1}
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), systest.Patience)
 	defer cancel()
 	m.cl.CommitOffsetsSync(ctx, map[string]map[int32]kgo.EpochOffset{"bounced": ends}, func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, resp *kmsg.OffsetCommitResponse, err error) {
 		if err != nil {
@@ -167,7 +167,7 @@ func TestGroupsUnderKillsAndMoves(t *testing.T) {
 			}
 			g.mu.Unlock()
 		}
-		systest.Eventually(t, 90*time.Second, what+": all groups go on", func() error {
+		systest.Eventually(t, what+": all groups go on", func() error {
 			for _, g := range groups {
 				g.mu.Lock()
 				defer g.mu.Unlock()
@@ -220,7 +220,7 @@ func TestGroupsUnderKillsAndMoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	systest.Eventually(t, 90*time.Second, "everything is read", func() error {
+	systest.Eventually(t, "everything is read", func() error {
 		for _, g := range groups {
 			g.mu.Lock()
 			defer g.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -35,7 +34,7 @@ func TestClientConsumerGroupsToolAgrees(t *testing.T) {
 	ponor(t, c, "group", "reset", "billing", "--topic", "orders", "--to", "start", "--execute")
 	m := consume(c, "billing", "orders", "app", nil)
 	var theirs []string
-	systest.Eventually(t, 60*time.Second, "the tool shows the member", func() error {
+	systest.Eventually(t, "the tool shows the member", func() error {
 		out := kafkaTool(t, "", tool, "--bootstrap-server", c.Bootstrap(), "--group", "billing", "--describe")
 		theirs = nil
 		for line := range strings.Lines(out) {
@@ -134,7 +133,7 @@ func TestClientKcatGroup(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		systest.Eventually(t, 60*time.Second, "kcat has committed all", func() error {
+		systest.Eventually(t, "kcat has committed all", func() error {
 			if got := sum(); got != int64(i+1)*records/3 {
 				return fmt.Errorf("offsets are %d", got)
 			}

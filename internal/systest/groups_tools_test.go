@@ -113,8 +113,8 @@ func (s *toolSide) fill(t *testing.T) {
 	t.Cleanup(cl.Close)
 	s.adm = kadm.NewClient(cl)
 	for topic, partitions := range map[string]int32{"orders": 3, "refunds": 1} {
-		systest.Eventually(t, 90*time.Second, "topics are made", func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		systest.Eventually(t, "topics are made", func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			_, err := s.adm.CreateTopic(ctx, partitions, 3, map[string]*string{"retention.ms": kadm.StringPtr("-1")}, topic) // the records are of 2023
 			return err
@@ -133,7 +133,7 @@ func (s *toolSide) fill(t *testing.T) {
 	offsets := kadm.Offsets{}
 	offsets.AddOffset("orders", 0, 3, -1)
 	offsets.AddOffset("refunds", 0, 5, -1)
-	systest.Eventually(t, 90*time.Second, "offsets are committed", func() error { return s.adm.CommitAllOffsets(t.Context(), "idle", offsets) })
+	systest.Eventually(t, "offsets are committed", func() error { return s.adm.CommitAllOffsets(t.Context(), "idle", offsets) })
 	for group, opts := range map[string][]kgo.Opt{"billing": {kgo.Balancers(kgo.RangeBalancer())}, "fresh": {kgo.ServerSideBalancer(), kgo.Balancers(kgo.RangeBalancer())}} {
 		m, err := kgo.NewClient(append(opts, kgo.SeedBrokers(strings.Split(s.bootstrap, ",")...), kgo.DisableClientMetrics(), kgo.ConsumerGroup(group), kgo.ConsumeTopics("orders"),
 			kgo.ClientID("app"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())...)
@@ -142,7 +142,7 @@ func (s *toolSide) fill(t *testing.T) {
 		}
 		t.Cleanup(m.Close)
 		s.members = append(s.members, m)
-		ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), systest.Patience)
 		defer cancel()
 		for read := 0; read < 3*toolRecords; {
 			f := m.PollFetches(ctx)

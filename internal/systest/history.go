@@ -56,7 +56,7 @@ func parseNumbered(b []byte) (uint64, error) {
 // Produce starts idempotent producers on a new topic; they go on until Stop.
 func Produce(t testing.TB, c *Cluster, topic string, partitions int32, producers int) *History {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if _, err := kadm.NewClient(c.Client()).CreateTopic(ctx, partitions, -1, nil, topic); err != nil {
 		t.Fatalf("create topic %s: %v", topic, err)
@@ -67,7 +67,7 @@ func Produce(t testing.TB, c *Cluster, topic string, partitions int32, producers
 	run, h.cancel = context.WithCancel(context.Background())
 	for range producers {
 		cl := c.Client(kgo.DefaultProduceTopic(topic), kgo.RecordPartitioner(kgo.RoundRobinPartitioner()), kgo.ProducerLinger(0),
-			kgo.MaxBufferedRecords(500), kgo.RecordRetries(1<<30), kgo.RecordDeliveryTimeout(3*time.Minute), kgo.ProduceRequestTimeout(2*time.Second), kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(time.Minute))
+			kgo.MaxBufferedRecords(500), kgo.RecordRetries(1<<30), kgo.RecordDeliveryTimeout(2*Patience), kgo.ProduceRequestTimeout(2*time.Second), kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(time.Minute))
 		h.wg.Go(func() { h.load(run, cl) })
 	}
 	t.Cleanup(func() { h.cancel(); h.wg.Wait() })
@@ -104,7 +104,7 @@ func (h *History) load(ctx context.Context, cl *kgo.Client) {
 			time.Sleep(time.Millisecond) // a steady load, not the most there is
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*Patience)
 	defer cancel()
 	if err := cl.Flush(ctx); err != nil {
 		h.mu.Lock()
@@ -118,7 +118,7 @@ func (h *History) load(ctx context.Context, cl *kgo.Client) {
 func (h *History) WaitAcked(n int) {
 	h.t.Helper()
 	before := h.counts()
-	Eventually(h.t, 90*time.Second, fmt.Sprintf("%d more acknowledged records in each partition", n), func() error {
+	Eventually(h.t, fmt.Sprintf("%d more acknowledged records in each partition", n), func() error {
 		for p, got := range h.counts() {
 			if got < before[p]+n {
 				return fmt.Errorf("partition %d has %d more so far", p, got-before[p])
@@ -170,7 +170,7 @@ func (h *History) Stop() {
 func (h *History) Check() {
 	h.t.Helper()
 	// A few thousand records a second at the least.
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second+time.Duration(h.Acked.Load())*time.Millisecond/5)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience+time.Duration(h.Acked.Load())*time.Millisecond/5)
 	defer cancel()
 	ends, err := kadm.NewClient(h.c.Client()).ListEndOffsets(ctx, h.Topic)
 	if err != nil || ends.Error() != nil {

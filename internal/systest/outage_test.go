@@ -87,7 +87,7 @@ func TestServiceThroughAMetadataOutage(t *testing.T) {
 	if end < load.Records { // it may have more, for which the load did not wait
 		t.Errorf("%d records were acknowledged, the log has %d", load.Records, end)
 	}
-	systest.Eventually(t, time.Minute, "all of the load is consumed", func() error {
+	systest.Eventually(t, "all of the load is consumed", func() error {
 		if n := read.Load(); n < end {
 			return fmt.Errorf("%d of %d records so far", n, end)
 		}
@@ -100,8 +100,8 @@ func TestServiceThroughAMetadataOutage(t *testing.T) {
 	c.WaitReady(5)
 	// A command of before the outage and one of after it are the proof that all
 	// is well with the metadata.
-	systest.Eventually(t, time.Minute, "a topic is created", func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	systest.Eventually(t, "a topic is created", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		_, err := adm.CreateTopic(ctx, 1, -1, nil, "after")
 		return err
@@ -162,7 +162,7 @@ func epochs(t *testing.T, adm *kadm.Client) map[string]int32 {
 // consumeInGroup uses a new group: it joins, reads a record of a topic and commits.
 func consumeInGroup(t *testing.T, c *systest.Cluster, seeds kgo.Opt, group, topic string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), systest.Patience)
 	defer cancel()
 	cl := c.Client(seeds, kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit())
 	defer cl.Close()
@@ -184,7 +184,7 @@ func consumeInGroup(t *testing.T, c *systest.Cluster, seeds kgo.Opt, group, topi
 // connections, for record n of a topic.
 func produceAndConsume(t *testing.T, c *systest.Cluster, seeds kgo.Opt, n int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), systest.Patience)
 	defer cancel()
 	p := c.Client(seeds, kgo.DefaultProduceTopic("fresh"))
 	if err := p.ProduceSync(ctx, kgo.StringRecord(fmt.Sprint(n))).FirstErr(); err != nil {

@@ -108,7 +108,7 @@ func (v *verifiable) stop(t *testing.T) {
 	_ = v.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-v.done:
-	case <-time.After(time.Minute):
+	case <-time.After(systest.Patience):
 		t.Errorf("%s does not end\n%s", v.name, v.errors.String())
 	}
 }
@@ -290,7 +290,7 @@ func (r *verifiableRig) progress(t *testing.T, what string) {
 	t.Helper()
 	before := map[string]map[int32]int64{}
 	for _, g := range r.groups {
-		systest.Eventually(t, 60*time.Second, what+": offsets are fetched", func() (err error) {
+		systest.Eventually(t, what+": offsets are fetched", func() (err error) {
 			before[g.name], err = r.offsets.of(t.Context(), r.c, g.name)
 			return err
 		})
@@ -298,7 +298,7 @@ func (r *verifiableRig) progress(t *testing.T, what string) {
 	begun := time.Now()
 	late := slices.Clone(r.groups)
 	var took []string
-	systest.Eventually(t, 90*time.Second, what+": groups go on", func() error {
+	systest.Eventually(t, what+": groups go on", func() error {
 		var errs []error
 		late = slices.DeleteFunc(late, func(g *verifiableGroup) bool {
 			now, err := r.offsets.of(t.Context(), r.c, g.name)
@@ -332,7 +332,7 @@ func (r *verifiableRig) finish(t *testing.T) map[string]*groupHistory {
 	total := 0
 	listed.Each(func(o kadm.ListedOffset) { ends[o.Partition] = o.Offset; total += int(o.Offset) })
 	for _, g := range r.groups {
-		systest.Eventually(t, 90*time.Second, g.name+" reads everything", func() error {
+		systest.Eventually(t, g.name+" reads everything", func() error {
 			now, err := r.offsets.of(t.Context(), r.c, g.name)
 			if err == nil && !maps.Equal(now, ends) {
 				err = fmt.Errorf("committed %v of %v", now, ends)
@@ -504,7 +504,7 @@ func TestClientVerifiableMigration(t *testing.T) {
 			g.add(t)
 			r.progress(t, fmt.Sprintf("%d members are %s", i+1, kind))
 		}
-		systest.Eventually(t, 30*time.Second, "the group is "+kind, func() error {
+		systest.Eventually(t, "the group is "+kind, func() error {
 			var views []struct{ Type, State string }
 			if err := ponorJSON(t, r.c, &views, "group", "describe", g.name); err != nil {
 				return err
