@@ -20,8 +20,16 @@ import (
 
 const demoNodes = 3
 
-// silent is a log level that nothing has.
-const silent = slog.LevelError + 1
+// warningsUntil is the log level of a demo. All nodes end at once: from the moment at
+// which they are told to, what they say of the others is no news.
+type warningsUntil struct{ ctx context.Context }
+
+func (w warningsUntil) Level() slog.Level {
+	if w.ctx.Err() != nil {
+		return slog.LevelError + 1 // that nothing has
+	}
+	return slog.LevelWarn
+}
 
 func newDemo() *cobra.Command {
 	var dirFlag string
@@ -48,13 +56,9 @@ it is gone when the command ends.`,
 			if err != nil {
 				return fmt.Errorf("find demo directory: %w", err)
 			}
-			level := new(slog.LevelVar)
-			level.Set(slog.LevelWarn)
-			if verbose {
-				level.Set(slog.LevelInfo)
-			} else {
-				// All nodes end at once. What they say of the others then is no news.
-				defer context.AfterFunc(cmd.Context(), func() { level.Set(silent) })()
+			var level slog.Leveler = slog.LevelInfo
+			if !verbose {
+				level = warningsUntil{cmd.Context()}
 			}
 			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 			return runDemo(cmd.Context(), dir, dirFlag == "", cmd.OutOrStdout(), log)

@@ -48,7 +48,7 @@ func TestNodeExportsTheWholeTable(t *testing.T) {
 	if n.Unready() == nil {
 		t.Error("ready before it ran")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	stop, stopNode := context.WithCancel(ctx)
 	ended := make(chan error, 1)

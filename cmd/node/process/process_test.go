@@ -51,7 +51,7 @@ func start(ctx context.Context, t *testing.T, store objstore.Bucket, partitions 
 // others take over.
 func TestNodeEndsWhenItsStoreIsUndurable(t *testing.T) {
 	store := fault.New(mem.New(), 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	_, clients, _, ended := start(ctx, t, store, 1)
 	client, err := kgo.NewClient(kgo.SeedBrokers(clients), kgo.AllowAutoTopicCreation())
@@ -77,7 +77,7 @@ func TestNodeEndsWhenItsStoreIsUndurable(t *testing.T) {
 func TestNodeWithAHungStoreRegistersAgainSoon(t *testing.T) {
 	faults := fault.New(mem.New(), 1)
 	store := &walPuts{Bucket: faults}
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	n, clients, stopNode, ended := start(ctx, t, store, 4)
 	defer func() { stopNode(); <-ended }()
@@ -110,7 +110,7 @@ func TestNodeWithAHungStoreRegistersAgainSoon(t *testing.T) {
 		b, _ := ctl.Image().Broker(1)
 		return b.Incarnation != old && !b.Fenced
 	})
-	if took := time.Since(begun); took > 5*time.Second {
+	if took := time.Since(begun); took > 9*time.Second { // then writes that hang are given up
 		t.Errorf("registered again after %v", took)
 	}
 }
@@ -144,7 +144,7 @@ func waitFor(ctx context.Context, t *testing.T, what string, ok func() bool) {
 func TestAStopLosesNoReply(t *testing.T) {
 	faults := fault.New(mem.New(), 1)
 	store := &walPuts{Bucket: faults}
-	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	n, clients, stopNode, ended := start(ctx, t, store, 1)
 	newClient := func() *kgo.Client {
