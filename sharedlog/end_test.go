@@ -1,7 +1,6 @@
 package sharedlog_test
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"testing"
@@ -99,9 +98,7 @@ func TestUploadsThatCannotSucceed(t *testing.T) {
 		f.c.Fence(a.Incarnation, b.Incarnation)
 		f.b.Add(fault.Rule{Ops: []fault.Op{fault.PutNew}, Key: "/idx/", Before: objstore.ErrRefused})
 		w, _ := f.c.Image().WAL(a.Incarnation)
-		ctx, cancel := context.WithTimeout(f.ctx(), 5*time.Second)
-		defer cancel()
-		if _, err := b.Seal(ctx, w); !errors.Is(err, objstore.ErrRefused) {
+		if _, err := b.Seal(f.ctx(), w); !errors.Is(err, objstore.ErrRefused) {
 			t.Errorf("seal: %v, want ErrRefused", err)
 		}
 		if err := b.FencedErr(); err != nil {

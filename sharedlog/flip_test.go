@@ -235,11 +235,12 @@ func TestFlipOfUnknownOutcome(t *testing.T) {
 				}
 				return sharedlogtest.Applied
 			}
-			short, cancel := context.WithTimeout(f.ctx(), 30*time.Millisecond)
+			short, cancel := context.WithCancel(f.ctx())
 			defer cancel()
 			done := make(chan error, 1)
 			go func() { done <- f.flip(short, a, b, func() {}, p)[0] }()
 			f.until("the flip is submitted", func() bool { return lost.Load() == 1 })
+			cancel()
 			for end := time.Now().Add(150 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
 				if _, err := l.Append(f.batch(1, 100)); err == nil {
 					t.Fatal("cmd-2: appended while nobody knows whose stream it is")

@@ -32,8 +32,11 @@ func newFixture(tb testing.TB) *fixture {
 	return &fixture{TB: tb, c: sharedlogtest.New(), raw: raw, b: fault.New(raw, 1)}
 }
 
+// patience is how long a test waits for what must come on any machine.
+const patience = 2 * time.Minute
+
 func (f *fixture) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	f.Cleanup(cancel)
 	return ctx
 }
@@ -174,7 +177,7 @@ func (f *fixture) packed(p metadata.Partition, l commitlog.Log) {
 // until waits for a condition.
 func (f *fixture) until(what string, ok func() bool) {
 	f.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			f.Fatalf("never: %s", what)
 		}

@@ -188,8 +188,12 @@ func TestExt4PackingKeepsTheNewestCheckpoint(t *testing.T) {
 					fail.Store(&boom)
 				}
 				f.fill(l, 3, 100)
-				ctx, cancel := context.WithTimeout(f.ctx(), 300*time.Millisecond)
-				defer cancel()
+				ctx := f.ctx()
+				if trimmed { // which waits until it can be packed
+					short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+					defer cancel()
+					ctx = short
+				}
 				_ = l.Trim(ctx, l.Bounds().Stable) // has it packed
 				now, _ := f.c.Image().PartitionByStream(p.Stream)
 				if trimmed && now.End != before.End {

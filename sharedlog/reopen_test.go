@@ -1,6 +1,7 @@
 package sharedlog_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
 	"ponor/sharedlog"
+	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/objstore/fault"
 	"ponor/sharedlog/sharedlogtest"
 )
@@ -52,9 +54,11 @@ func reopening(f *fixture, tune func(*sharedlog.Config, *sharedlogtest.Node)) (n
 // from the extents that recovery looks at (prod-1).
 func TestPackWhileAStreamIsRecovered(t *testing.T) {
 	f := newFixture(t)
-	n, p, _, pack := reopening(f, nil)
+	reads := &tailReads{Bucket: f.b}
+	n, p, _, pack := reopening(f, func(c *sharedlog.Config, _ *sharedlogtest.Node) { c.Bucket = reads })
 	hold := make(chan struct{})
 	f.b.Add(fault.Rule{Ops: []fault.Op{fault.GetTail}, Key: "/seg/", Hold: hold, Times: 1})
+	before := reads.n.Load()
 	opened := make(chan commitlog.Log)
 	go func() {
 		// Without Checkpoints, so that the pack does not wait for the same read.
@@ -64,7 +68,7 @@ func TestPackWhileAStreamIsRecovered(t *testing.T) {
 		}
 		opened <- l
 	}()
-	time.Sleep(50 * time.Millisecond) // until it waits for the read
+	f.until("it waits for the read", func() bool { return reads.n.Load() > before })
 	pack()
 	close(hold)
 	l := <-opened
@@ -74,6 +78,17 @@ func TestPackWhileAStreamIsRecovered(t *testing.T) {
 	if got, want := f.state(l), f.replayed(l); got != want {
 		t.Errorf("recovered %s, replay gives %s", got, want)
 	}
+}
+
+// tailReads counts the reads of ends of objects that have begun.
+type tailReads struct {
+	objstore.Bucket
+	n atomic.Int64
+}
+
+func (r *tailReads) GetTail(ctx context.Context, key string, dst []byte) (int, int64, error) {
+	r.n.Add(1)
+	return r.Bucket.GetTail(ctx, key, dst)
 }
 
 // An image that was read before a pack must not decide where a stream goes on

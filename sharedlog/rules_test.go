@@ -38,7 +38,7 @@ func TestCmd3ARefusedCommandEndsTheIncarnation(t *testing.T) {
 	}
 	select {
 	case <-a.Fenced():
-	case <-time.After(5 * time.Second):
+	case <-f.ctx().Done():
 		t.Fatal("the broker goes on")
 	}
 	if _, err := other.Append(f.batch(1, 100)); !errors.Is(err, commitlog.ErrFenced) {

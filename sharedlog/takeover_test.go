@@ -274,11 +274,7 @@ func TestTakeoverOfThousandPartitions(t *testing.T) {
 			t.Fatalf("log ends at %d, want 4", got)
 		}
 	}
-	took := time.Since(began)
-	t.Logf("1000 partitions in %v", took)
-	if took > 2*time.Second {
-		t.Errorf("takeover of 1000 partitions took %v", took)
-	}
+	t.Logf("1000 partitions in %v", time.Since(began))
 	slots := len(f.keys("wal"))
 	for op := range counted.Ops {
 		c := count.Total(op)

@@ -33,7 +33,7 @@ func (m *slowImage) Image() *metadata.Image {
 // What is packed and forgotten while a search by time looks at the image and at
 // memory is in one of the two.
 func TestSearchByTimeWhileItIsPacked(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c := sharedlogtest.New()
 	inc := c.Register(1)

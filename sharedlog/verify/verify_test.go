@@ -52,7 +52,7 @@ func (w *world) start(broker metadata.BrokerID, tune func(*sharedlog.Config)) *s
 // fill appends to a partition, every batch in a slot of its own.
 func (w *world) fill(n *sharedlogtest.Node, p metadata.Partition, batches int) commitlog.Log {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 	defer cancel()
 	l, err := n.Open(ctx, p.ID(), p.Epoch, commitlog.Options{Checkpoints: counts{}})
 	if err != nil {
@@ -118,7 +118,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			w.Fatalf("never: %s", what)
 		}
