@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -166,7 +167,7 @@ func TestProduceAcksZero(t *testing.T) {
 	_, _ = try[*kmsg.ProduceResponse](cl, 9, req)
 	select {
 	case <-cl.Done():
-	case <-time.After(10 * time.Second):
+	case <-time.After(long):
 		t.Fatal("an error with acks=0 left the connection open")
 	}
 }
@@ -342,16 +343,18 @@ func TestProduceParksUntilThereIsRoom(t *testing.T) {
 
 // A partition that is about to open is waited for.
 func TestProduceWaitsForAnOpeningPartition(t *testing.T) {
-	c := newCluster(t)
-	id := c.topic("t", 1)
-	c.setOpening(id, 0, true)
-	done := make(chan int16, 1)
-	cl := c.dial()
-	go func() { done <- cl.produce(9, "t", id, 0, batch("x")).ErrorCode }()
-	c.setOpening(id, 0, false)
-	isCode(t, "produce", <-done, nil)
-	c.setOpening(id, 0, true)
-	isCode(t, "never opens", cl.produce(9, "t", id, 0, batch("x")).ErrorCode, kerr.NotLeaderForPartition)
+	inBubble(t, func(t *testing.T, c *cluster) {
+		id := c.topic("t", 1)
+		c.setOpening(id, 0, true)
+		done := make(chan int16, 1)
+		cl := c.dial()
+		go func() { done <- cl.produce(9, "t", id, 0, batch("x")).ErrorCode }()
+		synctest.Wait()
+		c.setOpening(id, 0, false)
+		isCode(t, "produce", <-done, nil)
+		c.setOpening(id, 0, true)
+		isCode(t, "never opens", cl.produce(9, "t", id, 0, batch("x")).ErrorCode, kerr.NotLeaderForPartition)
+	})
 }
 
 // LogAppendTime is answered from version 2 on (KIP-32).
@@ -382,7 +385,7 @@ func TestProduceToAnInternalTopic(t *testing.T) {
 func TestProduceMalformed(t *testing.T) {
 	c := newCluster(t)
 	cl := c.dial()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
 	if _, err := cl.Call(ctx, 0, 9, []byte{1, 2, 3}); err == nil {
 		t.Fatal("a malformed request was answered")

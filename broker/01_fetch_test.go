@@ -19,7 +19,7 @@ import (
 )
 
 // long is a wait that no test sits out.
-const long = 15 * time.Second
+const long = time.Minute
 
 // fetchOne fetches one partition at a version.
 func (cl *client) fetchOne(version int16, topic string, id metadata.TopicID, offset int64) kmsg.FetchResponseTopicPartition {
@@ -158,33 +158,35 @@ func TestFetchHintsAtTheLeader(t *testing.T) {
 
 // A poll that waits ends as soon as any of its partitions has records.
 func TestFetchWaitsForRecords(t *testing.T) {
-	c := newCluster(t)
-	id := c.topic("t", 10)
-	done := make(chan *kmsg.FetchResponse, 1)
-	cl := c.dial()
-	go func() {
-		req := fetchRequest(long)
-		for n := range int32(10) {
-			addFetch(req, "t", id, n, 0)
+	inBubble(t, func(t *testing.T, c *cluster) {
+		id := c.topic("t", 10)
+		done := make(chan *kmsg.FetchResponse, 1)
+		cl := c.dial()
+		go func() {
+			req := fetchRequest(long)
+			for n := range int32(10) {
+				addFetch(req, "t", id, n, 0)
+			}
+			done <- ask[*kmsg.FetchResponse](cl, 12, req)
+		}()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Fatal("an empty poll did not wait")
+		default:
 		}
-		done <- ask[*kmsg.FetchResponse](cl, 12, req)
-	}()
-	select {
-	case <-done:
-		t.Fatal("an empty poll did not wait")
-	case <-time.After(50 * time.Millisecond):
-	}
-	c.dial().mustProduce("t", 7, "x")
-	resp := <-done
-	got := 0
-	for _, p := range fetchParts(resp) {
-		if len(p.RecordBatches) > 0 {
-			got++
-			is(t, "partition", p.Partition, 7)
+		c.dial().mustProduce("t", 7, "x")
+		resp := <-done
+		got := 0
+		for _, p := range fetchParts(resp) {
+			if len(p.RecordBatches) > 0 {
+				got++
+				is(t, "partition", p.Partition, 7)
+			}
 		}
-	}
-	is(t, "partitions with records", got, 1)
-	is(t, "partitions in a full response", len(fetchParts(resp)), 10)
+		is(t, "partitions with records", got, 1)
+		is(t, "partitions in a full response", len(fetchParts(resp)), 10)
+	})
 }
 
 // max_wait ends a poll without records; min_bytes 0 never waits (Kafka 4.4).
@@ -210,31 +212,33 @@ func TestFetchTimesOut(t *testing.T) {
 
 // min_bytes counts over all partitions.
 func TestFetchMinBytes(t *testing.T) {
-	c := newCluster(t)
-	id := c.topic("t", 2)
-	w := c.dial()
-	w.mustProduce("t", 0, "x")
-	one := len(batch("x"))
-	done := make(chan *kmsg.FetchResponse, 1)
-	cl := c.dial()
-	go func() {
-		req := fetchRequest(long)
-		req.MinBytes = int32(2 * one)
-		addFetch(req, "t", id, 0, 0)
-		addFetch(req, "t", id, 1, 0)
-		done <- ask[*kmsg.FetchResponse](cl, 12, req)
-	}()
-	select {
-	case <-done:
-		t.Fatal("answered with less than min_bytes")
-	case <-time.After(50 * time.Millisecond):
-	}
-	w.mustProduce("t", 1, "y")
-	total := 0
-	for _, p := range fetchParts(<-done) {
-		total += len(p.RecordBatches)
-	}
-	is(t, "bytes", total, 2*one)
+	inBubble(t, func(t *testing.T, c *cluster) {
+		id := c.topic("t", 2)
+		w := c.dial()
+		w.mustProduce("t", 0, "x")
+		one := len(batch("x"))
+		done := make(chan *kmsg.FetchResponse, 1)
+		cl := c.dial()
+		go func() {
+			req := fetchRequest(long)
+			req.MinBytes = int32(2 * one)
+			addFetch(req, "t", id, 0, 0)
+			addFetch(req, "t", id, 1, 0)
+			done <- ask[*kmsg.FetchResponse](cl, 12, req)
+		}()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Fatal("answered with less than min_bytes")
+		default:
+		}
+		w.mustProduce("t", 1, "y")
+		total := 0
+		for _, p := range fetchParts(<-done) {
+			total += len(p.RecordBatches)
+		}
+		is(t, "bytes", total, 2*one)
+	})
 }
 
 // Kafka 4.4: an unknown partition does not end a poll that has good ones;
@@ -389,30 +393,32 @@ func TestFetchOfCorruptRecords(t *testing.T) {
 
 // A partition that is about to open is waited for instead of refused.
 func TestFetchWaitsForAnOpeningPartition(t *testing.T) {
-	c := newCluster(t)
-	id := c.topic("t", 1)
-	c.dial().mustProduce("t", 0, "a")
-	c.setOpening(id, 0, true)
-	done := make(chan kmsg.FetchResponseTopicPartition, 1)
-	cl := c.dial()
-	go func() {
+	inBubble(t, func(t *testing.T, c *cluster) {
+		id := c.topic("t", 1)
+		c.dial().mustProduce("t", 0, "a")
+		c.setOpening(id, 0, true)
+		done := make(chan kmsg.FetchResponseTopicPartition, 1)
+		cl := c.dial()
+		go func() {
+			req := fetchRequest(long)
+			addFetch(req, "t", id, 0, 0)
+			done <- ask[*kmsg.FetchResponse](cl, 12, req).Topics[0].Partitions[0]
+		}()
+		synctest.Wait()
+		select {
+		case p := <-done:
+			t.Fatalf("answered at once with error %d", p.ErrorCode)
+		default:
+		}
+		c.setOpening(id, 0, false)
+		if got := values(t, <-done); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("got %v", got)
+		}
+		c.setOpening(id, 0, true)
 		req := fetchRequest(long)
 		addFetch(req, "t", id, 0, 0)
-		done <- ask[*kmsg.FetchResponse](cl, 12, req).Topics[0].Partitions[0]
-	}()
-	select {
-	case p := <-done:
-		t.Fatalf("answered at once with error %d", p.ErrorCode)
-	case <-time.After(30 * time.Millisecond):
-	}
-	c.setOpening(id, 0, false)
-	if got := values(t, <-done); !slices.Equal(got, []string{"a"}) {
-		t.Errorf("got %v", got)
-	}
-	c.setOpening(id, 0, true)
-	req := fetchRequest(long)
-	addFetch(req, "t", id, 0, 0)
-	isCode(t, "never opens", ask[*kmsg.FetchResponse](cl, 12, req).Topics[0].Partitions[0].ErrorCode, kerr.NotLeaderForPartition)
+		isCode(t, "never opens", ask[*kmsg.FetchResponse](cl, 12, req).Topics[0].Partitions[0].ErrorCode, kerr.NotLeaderForPartition)
+	})
 }
 
 // slowStore has logs whose every read takes a while, as from a cold store.

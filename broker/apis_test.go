@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -31,7 +30,7 @@ func TestMalformedRequestsOfEveryKey(t *testing.T) {
 			}
 			for _, body := range bodies {
 				cl := c.dial()
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), long)
 				_, err := cl.Call(ctx, a.Key, version, body)
 				if err != nil && ctx.Err() != nil {
 					t.Errorf("key %d version %d: %d bytes were neither answered nor refused", a.Key, version, len(body))
@@ -74,7 +73,7 @@ func TestFrameLimits(t *testing.T) {
 		}
 	}
 	cl := c.dial()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
 	if _, err := cl.Call(ctx, 22, 0, binary.BigEndian.AppendUint32(nil, 1<<31-1)); err == nil {
 		t.Error("a string longer than its frame was accepted")

@@ -49,7 +49,7 @@ func ask[R kmsg.Response](cl *client, version int16, req kmsg.Request) R {
 }
 
 func try[R kmsg.Response](cl *client, version int16, req kmsg.Request) (R, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*long)
 	defer cancel()
 	req.SetVersion(version)
 	resp, err := cl.Do(ctx, req)
@@ -80,13 +80,16 @@ func is[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-// batch is one record batch of values at a fixed time.
-func batch(values ...string) []byte { return kbatch.Values(1_700_000_000_000, values...).Bytes() }
+// batch is one record batch of values, at a time that no clock is behind: that of a
+// bubble begins in 2000.
+func batch(values ...string) []byte {
+	return kbatch.Values(min(1_700_000_000_000, time.Now().UnixMilli()), values...).Bytes()
+}
 
 // produceRequest is for one partition; the topic goes by name and id.
 func produceRequest(topic string, id metadata.TopicID, number int32, records []byte) *kmsg.ProduceRequest {
 	req := kmsg.NewPtrProduceRequest()
-	req.Acks, req.TimeoutMillis = -1, 10_000
+	req.Acks, req.TimeoutMillis = -1, int32(long.Milliseconds())
 	addProduce(req, topic, id, number, records)
 	return req
 }

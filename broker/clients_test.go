@@ -26,7 +26,7 @@ func soleBroker(t *testing.T) *cluster {
 
 func TestFranzGo(t *testing.T) {
 	c := soleBroker(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*long)
 	defer cancel()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(c.addr), kgo.ConsumeTopics("t"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(200*time.Millisecond), kgo.DisableClientMetrics(), kgo.ProducerBatchCompression(kgo.ZstdCompression()))
@@ -96,7 +96,7 @@ func TestFranzGo(t *testing.T) {
 // what it dares to do.
 func kcat(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*long)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "kcat", args...)
 	cmd.Stdin = strings.NewReader(stdin)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"ponor/broker"
 	"ponor/commitlog"
@@ -98,6 +99,15 @@ func newCluster(t testing.TB, edit ...func(*cluster, *broker.Config)) *cluster {
 		served.Wait()
 	})
 	return c
+}
+
+// inBubble has a test wait for the broker, and the broker for what the test does, on
+// virtual time.
+func inBubble(t *testing.T, test func(*testing.T, *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		test(t, newCluster(t, func(c *cluster, _ *broker.Config) { c.piped = true }))
+	})
 }
 
 func (c *cluster) register(id int32, zone string) metadata.Incarnation {

@@ -190,44 +190,48 @@ func TestSessionFindsANewTopic(t *testing.T) {
 
 // A waiting incremental fetch is woken by any partition of its session.
 func TestSessionWaits(t *testing.T) {
-	c := newCluster(t)
-	c.topic("t", 50)
-	s := c.open("t", 50)
-	s.poll()
-	done := make(chan *kmsg.FetchResponse, 1)
-	go func() { done <- s.poll(func(r *kmsg.FetchRequest) { r.MaxWaitMillis = int32(long.Milliseconds()) }) }()
-	select {
-	case <-done:
-		t.Fatal("an empty poll did not wait")
-	case <-time.After(50 * time.Millisecond):
-	}
-	c.dial().mustProduce("t", 31, "x")
-	mentions(t, "woken", <-done, 31)
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.topic("t", 50)
+		s := c.open("t", 50)
+		s.poll()
+		done := make(chan *kmsg.FetchResponse, 1)
+		go func() { done <- s.poll(func(r *kmsg.FetchRequest) { r.MaxWaitMillis = int32(long.Milliseconds()) }) }()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Fatal("an empty poll did not wait")
+		default:
+		}
+		c.dial().mustProduce("t", 31, "x")
+		mentions(t, "woken", <-done, 31)
+	})
 }
 
 // A session serves one request at a time, whatever connection it comes on.
 func TestSessionIsNotShared(t *testing.T) {
-	c := newCluster(t)
-	c.topic("t", 1)
-	s := c.open("t", 1)
-	done := make(chan *kmsg.FetchResponse, 1)
-	go func() {
-		req := fetchRequest(long)
-		req.SessionID, req.SessionEpoch = s.id, 1
-		done <- ask[*kmsg.FetchResponse](s.client, 12, req)
-	}()
-	select {
-	case <-done:
-		t.Fatal("an empty poll did not wait")
-	case <-time.After(50 * time.Millisecond):
-	}
-	for _, epoch := range []int32{1, 2} {
-		req := fetchRequest(0)
-		req.SessionID, req.SessionEpoch = s.id, epoch
-		isCode(t, "at the same time", ask[*kmsg.FetchResponse](c.dial(), 12, req).ErrorCode, kerr.InvalidFetchSessionEpoch)
-	}
-	c.dial().mustProduce("t", 0, "x")
-	mentions(t, "the first one", <-done, 0)
+	inBubble(t, func(t *testing.T, c *cluster) {
+		c.topic("t", 1)
+		s := c.open("t", 1)
+		done := make(chan *kmsg.FetchResponse, 1)
+		go func() {
+			req := fetchRequest(long)
+			req.SessionID, req.SessionEpoch = s.id, 1
+			done <- ask[*kmsg.FetchResponse](s.client, 12, req)
+		}()
+		synctest.Wait()
+		select {
+		case <-done:
+			t.Fatal("an empty poll did not wait")
+		default:
+		}
+		for _, epoch := range []int32{1, 2} {
+			req := fetchRequest(0)
+			req.SessionID, req.SessionEpoch = s.id, epoch
+			isCode(t, "at the same time", ask[*kmsg.FetchResponse](c.dial(), 12, req).ErrorCode, kerr.InvalidFetchSessionEpoch)
+		}
+		c.dial().mustProduce("t", 0, "x")
+		mentions(t, "the first one", <-done, 0)
+	})
 }
 
 // Every partition with records gets its turn, even if each response has room for
@@ -271,7 +275,7 @@ func TestSessionCacheIsBounded(t *testing.T) {
 	is(t, "third", third.id, 0)
 	isCode(t, "first lives", first.poll().ErrorCode, nil)
 	_ = second.Close()
-	for deadline := time.Now().Add(10 * time.Second); c.open("t", 1).id == 0; {
+	for deadline := time.Now().Add(long); c.open("t", 1).id == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("a closed connection kept its session")
 		}
