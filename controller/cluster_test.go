@@ -103,7 +103,7 @@ func (c *cluster) kill(n *node) {
 }
 
 func (c *cluster) context() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	c.t.Cleanup(cancel)
 	return ctx
 }
@@ -187,13 +187,16 @@ func (c *cluster) sameHash() {
 	}
 }
 
+// patience is how long a test waits for what must come, in virtual time mostly.
+const patience = 2 * time.Minute
+
 // eventually waits for a condition that other goroutines bring about.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience)
 	for !cond() {
 		if time.Now().After(deadline) {
-			t.Fatalf("no %s within 30 s", what)
+			t.Fatalf("no %s within %v", what, patience)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

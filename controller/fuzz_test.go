@@ -59,7 +59,7 @@ func FuzzFrames(f *testing.F) {
 		if log := n.log.String(); strings.Contains(log, "panic") {
 			t.Fatal(log)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		if _, err := n.Barrier(ctx); err != nil {
 			t.Fatalf("the voter does not answer any more: %v", err)

@@ -84,7 +84,7 @@ func (r *rig) sent(b kbatch.Batch) partition.Appended {
 
 func (r *rig) settle(a partition.Appended) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
 	defer cancel()
 	if err := a.Commit.Wait(ctx); err != nil {
 		r.t.Fatal(err)

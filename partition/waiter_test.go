@@ -20,7 +20,7 @@ func woken(t *testing.T, w *partition.Waiter) []*partition.Partition {
 	select {
 	case <-w.C():
 		return w.Take(nil)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nobody woke the waiter")
 		return nil
 	}

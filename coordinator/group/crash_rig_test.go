@@ -206,7 +206,7 @@ func tell[T any](d *death, at *coordinator.Shards[*group.Machine], f func(m *gro
 }
 
 func coordinatorAsk[T any](d *death, at *coordinator.Shards[*group.Machine], f func(*group.Machine, time.Time, func(T)) []coordinator.Record) (T, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	v, err := coordinator.Ask(ctx, at, grp, time.Now(), f)
 	return v, d.answered(err)

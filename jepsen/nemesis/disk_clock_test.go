@@ -242,7 +242,7 @@ func TestDiskHasSomethingToWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if e, err := k.New().Start(ctx, env); err != nil || e.Proof == "" {
 		t.Errorf("started: %+v, %v", e, err)

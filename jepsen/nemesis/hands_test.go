@@ -243,7 +243,7 @@ func (w *wired) goesOn() {
 	}
 	for what, c := range counts {
 		before := c.Load()
-		for end := time.Now().Add(20 * time.Second); c.Load() < before+5; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); c.Load() < before+5; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				w.t.Fatalf("%s do not go on", what)
 			}
@@ -266,7 +266,7 @@ func TestFaultsAreMetProvenAndUndone(t *testing.T) {
 				if n.Name() != k.Name {
 					t.Errorf("it calls itself %s", n.Name())
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 				started, err := n.Start(ctx, env)
 				if err != nil || started.Proof == "" || len(started.Target) == 0 {
 					t.Errorf("start gives %+v, %v", started, err)
@@ -428,7 +428,7 @@ func TestProcessesRunAfterwards(t *testing.T) {
 				if err != nil || e.Proof == "" || len(e.Target) == 0 {
 					t.Fatalf("start gives %+v, %v", e, err)
 				}
-				for end := time.Now().Add(10 * time.Second); name == "crash-loop" && c.change(func() error { return is(c.kills%3 == 0) }) != nil; time.Sleep(time.Millisecond) {
+				for end := time.Now().Add(time.Minute); name == "crash-loop" && c.change(func() error { return is(c.kills%3 == 0) }) != nil; time.Sleep(time.Millisecond) {
 					if time.Now().After(end) {
 						t.Fatal("it is not killed again")
 					}

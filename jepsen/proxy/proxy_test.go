@@ -88,7 +88,7 @@ func readFrame(r io.Reader) ([]byte, error) {
 
 func until(t *testing.T, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it does not happen")
 		}
@@ -109,7 +109,7 @@ func send(t *testing.T, c net.Conn, api int16, correlation int32, body string) {
 // answer is the body of the next answer.
 func answer(t *testing.T, c net.Conn, correlation int32) string {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	b, err := readFrame(c)
 	if err != nil {
 		t.Fatalf("read the answer: %v", err)
@@ -228,7 +228,7 @@ func TestHoldForAWhile(t *testing.T) {
 // closed says how the connection ended.
 func closed(t *testing.T, c net.Conn) error {
 	t.Helper()
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 	_, err := readFrame(c)
 	if err == nil {
 		t.Fatal("there is an answer")
