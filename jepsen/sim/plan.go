@@ -173,6 +173,9 @@ func (d *draft) add(k Kind, at time.Duration) {
 		e.For = time.Duration(d.rng.Int64N(int64(50 * time.Millisecond)))
 	case Kill, KillSilent, Beheaded: // long enough for a takeover
 		e.For = max(e.For, 2*time.Second)
+		if k == Beheaded { // which takes two voters away, so others find nobody to meet
+			e.For = min(e.For, 6*time.Second)
+		}
 		if e.Who == Anyone {
 			e.Who = Owner
 		}
