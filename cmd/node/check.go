@@ -65,6 +65,9 @@ func checkStore(ctx context.Context, raw string) (storeCheck, error) {
 			notes = append(notes, "the directory was not there: it was made; was it meant, and should something be mounted there?")
 		}
 	}
+	if err := makeStore(raw); err != nil {
+		return storeCheck{}, err
+	}
 	b, err := openBucket(ctx, raw, "check")
 	if err != nil {
 		return storeCheck{}, err

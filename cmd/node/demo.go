@@ -149,6 +149,9 @@ func runDemo(ctx context.Context, dir string, temporary bool, out io.Writer, log
 	if err != nil {
 		return err
 	}
+	if err := makeStore(list[0].Store); err != nil {
+		return err
+	}
 	bucket, err := openStore(ctx, list[0].Store, "demo", log)
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func (n *testNode) start(data string) {
 		n.t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	b, err := openStore(n.t.Context(), set.Store, "node-1", log)
+	b, err := startStore(n.t.Context(), set, log)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -24,7 +26,9 @@ func newStart() *cobra.Command {
 		Short: "Run a node: alone, or one of a cluster with --join",
 		Long: `Run a node. Without flags it is a working single node. With --join it is one of
 a cluster: give every controller the same list, and each node its own --node-id,
---listen, --controller-listen and --data-dir, and all the same --store.
+--listen, --controller-listen and --data-dir, and all the same --store. The directory
+of a dir: store is made by a controller without metadata, as at the start of a new
+cluster; a node that has a cluster waits for it instead, as for a mount.
 
 SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 		Args: takes(0, 0),
@@ -54,7 +58,7 @@ SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 		if err != nil {
 			return err
 		}
-		bucket, err := openStore(cmd.Context(), set.Store, fmt.Sprint("node-", set.NodeID), log)
+		bucket, err := startStore(cmd.Context(), set, log)
 		if err != nil {
 			return err
 		}
@@ -80,6 +84,18 @@ SIGTERM or Ctrl-C hands over and exits; a second one exits at once.`,
 		return err
 	}
 	return cmd
+}
+
+// startStore opens the store of a node that starts. Only a controller without metadata
+// may be the first of its cluster, and make the store's directory.
+func startStore(ctx context.Context, set settings, log *slog.Logger) (objstore.Bucket, error) {
+	if _, err := os.Stat(filepath.Join(set.DataDir, "metadata")); set.controller() && errors.Is(err, os.ErrNotExist) {
+		if err := makeStore(set.Store); err != nil {
+			return nil, err
+		}
+	}
+	awaitStore(ctx, set.Store, startPatience, log)
+	return openStore(ctx, set.Store, fmt.Sprint("node-", set.NodeID), log)
 }
 
 // collectEarly has the garbage collector let the heap grow by half instead of

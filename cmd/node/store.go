@@ -71,7 +71,42 @@ func probeStore(ctx context.Context, b objstore.Bucket, patience time.Duration, 
 	}
 }
 
-// openBucket opens the store that a URL names.
+// makeStore makes the directory of a store that is one, for those who may begin a
+// store: to all others one that is not there is a mistake, or not mounted yet.
+func makeStore(raw string) error {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "dir" || u.Host != "" || u.Path == "" {
+		return nil //nolint:nilerr // openBucket says it
+	}
+	if err := os.MkdirAll(u.Path, 0o755); err != nil {
+		return fmt.Errorf("make store directory: %w", err)
+	}
+	return nil
+}
+
+// awaitStore waits a while for the directory of a store, as long as it may not be
+// mounted yet.
+func awaitStore(ctx context.Context, raw string, patience time.Duration, log *slog.Logger) {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "dir" {
+		return
+	}
+	end := time.Now().Add(patience)
+	for wait := 100 * time.Millisecond; time.Now().Before(end); wait = min(2*wait, 5*time.Second) {
+		_, err := os.Stat(u.Path)
+		if !errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		log.Warn("the store's directory is not there; is the path right, should something be mounted there? Trying again", "store", raw)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// openBucket opens the store that a URL names, which must be there.
 func openBucket(ctx context.Context, raw, owner string) (objstore.Bucket, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -84,8 +119,8 @@ func openBucket(ctx context.Context, raw, owner string) (objstore.Bucket, error)
 		if u.Host != "" || u.Path == "" {
 			return nil, usagef("store %q: write dir:///path, with three slashes: %q would be taken for a host", raw, u.Host)
 		}
-		if err := os.MkdirAll(u.Path, 0o755); err != nil {
-			return nil, fmt.Errorf("make store directory: %w", err)
+		if _, err := os.Stat(u.Path); err != nil {
+			return nil, fmt.Errorf("open store %s: %w; is the path right, should something be mounted there?", raw, err)
 		}
 		b, err := dir.New(u.Path, dir.Options{Owner: owner})
 		if err != nil {

@@ -1,12 +1,58 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"ponor/sharedlog/objstore/fault"
 )
+
+// Only a node that may begin a cluster makes a store: for others a path that is not
+// there is wrong, or not mounted yet.
+func TestOnlyTheFirstNodeMakesAStore(t *testing.T) {
+	root := t.TempDir()
+	for data, made := range map[string]bool{"new": true, "old": false} {
+		set := settings{Store: "dir://" + filepath.Join(root, data, "store"), DataDir: filepath.Join(root, "data-"+data), Roles: "broker,controller"}
+		if !made {
+			if err := os.MkdirAll(filepath.Join(set.DataDir, "metadata"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		b, err := startStore(ctx, set, slog.New(&cancelling{slog.DiscardHandler, cancel}))
+		if made {
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = b.Close()
+			continue
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%v, want that the directory is not there", err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(root, "old")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a node with metadata has made a directory: %v", err)
+	}
+}
+
+// cancelling ends a context at the first line that is logged.
+type cancelling struct {
+	slog.Handler
+	cancel context.CancelFunc
+}
+
+func (c *cancelling) Enabled(context.Context, slog.Level) bool { return true }
+
+func (c *cancelling) Handle(context.Context, slog.Record) error {
+	c.cancel()
+	return nil
+}
 
 func TestStoreThatIsWorseOnPurpose(t *testing.T) {
 	faults := filepath.Join(t.TempDir(), "faults.json")

@@ -39,7 +39,8 @@ func Probe(ctx context.Context, b Bucket) (Report, error) {
 	if _, err := rand.Read(id[:]); err != nil {
 		return Report{}, fmt.Errorf("name probe: %w", err)
 	}
-	p := &probe{b: b, prefix: "probe/" + hex.EncodeToString(id[:]) + "/"}
+	// All in one directory: those of a directory store stay.
+	p := &probe{b: b, prefix: "probe/" + hex.EncodeToString(id[:]) + "-"}
 	err := p.run(ctx)
 	if derr := b.Delete(ctx, p.keys...); err == nil && derr != nil {
 		err = fmt.Errorf("delete: %w", derr)
@@ -113,7 +114,7 @@ func (p *probe) get(ctx context.Context, key string, off int64, dst []byte) (n i
 
 func (p *probe) create(ctx context.Context) error {
 	for i := range 3 {
-		key := p.key(fmt.Sprintf("create/%d", i))
+		key := p.key(fmt.Sprintf("create-%d", i))
 		start := time.Now()
 		if err := p.putOwn(ctx, key, []byte("first")); err != nil {
 			return err
@@ -137,7 +138,7 @@ func (p *probe) create(ctx context.Context) error {
 // race lets many writers create the same keys: exactly one may win each.
 func (p *probe) race(ctx context.Context) error {
 	for round := range 4 {
-		key := p.key(fmt.Sprintf("race/%d", round))
+		key := p.key(fmt.Sprintf("race-%d", round))
 		const writers = 8
 		errs, unsure := make([]error, writers), make([]bool, writers)
 		content := func(w int) []byte { return bytes.Repeat([]byte{byte('a' + w)}, 1000*(w+1)) }
@@ -226,7 +227,7 @@ func (p *probe) read(ctx context.Context) error {
 func (p *probe) list(ctx context.Context) error {
 	var want []string
 	for i := range 12 {
-		key := p.key(fmt.Sprintf("list/%03d", i*11))
+		key := p.key(fmt.Sprintf("list-%03d", i*11))
 		if err := p.putOwn(ctx, key, []byte("x")); err != nil {
 			return err
 		}
@@ -235,7 +236,7 @@ func (p *probe) list(ctx context.Context) error {
 		}
 	}
 	var got []string
-	err := p.b.List(ctx, p.prefix+"list/", p.prefix+"list/033", func(i Info) error {
+	err := p.b.List(ctx, p.prefix+"list-", p.prefix+"list-033", func(i Info) error {
 		got = append(got, i.Key)
 		if len(got) > len(want) {
 			return io.EOF

@@ -3,6 +3,8 @@ package objstore_test
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +28,24 @@ func TestProbePassesGoodStoresAndLeavesNothing(t *testing.T) {
 		if err := b.List(t.Context(), "", "", func(i objstore.Info) error { t.Errorf("left %s", i.Key); return nil }); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A directory store that is probed at each start does not get more directories.
+func TestProbesLeaveOneDirectory(t *testing.T) {
+	root := t.TempDir()
+	b, err := dir.New(root, dir.Options{Owner: "o"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for range 2 {
+		if _, err := objstore.Probe(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(root, "probe")); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
 	}
 }
 
