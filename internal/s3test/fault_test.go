@@ -41,15 +41,25 @@ func TestCreateUnderFaults(t *testing.T) {
 			t.Run(fmt.Sprint(name, " ", size), func(t *testing.T) {
 				t.Parallel()
 				server := s3test.Start(t)
-				b := store(t, server.Store("x"), s3.Options{Timeout: 400 * time.Millisecond})
-				if err := b.PutNew(t.Context(), "warm", objstore.BytesBody(nil)); err != nil {
-					t.Fatal(err) // so that the connection is one that was in use
+				b, hasty := store(t, server.Store("x"), s3.Options{Timeout: time.Minute}), s3.Options{Timeout: time.Minute}
+				switch { // only these are waited for in vain
+				case c.fault.SilentAfter:
+					hasty.Timeout = 2 * time.Second // long enough to be applied
+				case c.fault.Delay > 400*time.Millisecond:
+					hasty.Timeout = 400 * time.Millisecond
+				}
+				create := store(t, server.Store("x"), hasty)
+				for i := 0; create.PutNew(t.Context(), fmt.Sprint("warm-", i), objstore.BytesBody(nil)) != nil; i++ {
+					// So that the connection is one that was in use.
+					if i == 100 {
+						t.Fatal("no create succeeds")
+					}
 				}
 				fault := c.fault
 				fault.Method = "PUT"
 				end := server.Add(fault)
 				data := bytes.Repeat([]byte{'d'}, size)
-				err := b.PutNew(t.Context(), "k", objstore.BytesBody(data))
+				err := create.PutNew(t.Context(), "k", objstore.BytesBody(data))
 				end()
 				known := errors.Is(err, objstore.ErrExists) || errors.Is(err, objstore.ErrFull) || errors.Is(err, objstore.ErrRefused) || errors.Is(err, objstore.ErrNotFound)
 				switch {
