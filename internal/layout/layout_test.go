@@ -182,3 +182,17 @@ func TestOnlySourcesAreTracked(t *testing.T) {
 		}
 	}
 }
+
+// internal/s3test is a module of its own: what its tests import of ours by way of
+// others must be in its go.mod, too.
+func TestModulesNameWhatTheyNeed(t *testing.T) {
+	for _, dir := range []string{".", filepath.Join("internal", "s3test")} {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-test", "./...")
+		cmd.Dir = filepath.Join("..", "..", dir)
+		var said strings.Builder
+		cmd.Stderr = &said
+		if err := cmd.Run(); err != nil {
+			t.Errorf("list the packages in %s: %v\n%s", dir, err, &said)
+		}
+	}
+}
