@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
+
+	"ponor/internal/seldom"
 )
 
 // raftLogger passes Raft's warnings and errors on to slog. Raft's info lines
@@ -22,17 +22,17 @@ type raftLogger struct {
 	out  *slog.Logger
 	name string
 	args []any
-	seen *seldom
+	seen *seldom.Log
 }
 
 func newRaftLogger(out *slog.Logger) hclog.Logger {
-	return &raftLogger{out: out, name: "raft", seen: &seldom{last: map[string]time.Time{}}}
+	return &raftLogger{out: out, name: "raft", seen: &seldom.Log{Every: warnEvery}}
 }
 
 // ordinary are events of a peer that starts, stops or catches up.
 var ordinary = []string{"failed to decode incoming command", "failed to flush response", "failed to get previous log",
 	"appendEntries rejected", "not part of stable configuration", "unable to get address for server", "heartbeat timeout reached",
-	"rejecting vote request", "rejecting pre-vote request", "failed to get log"}
+	"rejecting vote request", "rejecting pre-vote request", "failed to get log", "no known peers, aborting election"}
 
 // peerTrouble are events of a peer that does not answer.
 var peerTrouble = []string{"failed to appendEntries to", "failed to heartbeat to", "failed to make requestVote RPC",
@@ -41,23 +41,6 @@ var peerTrouble = []string{"failed to appendEntries to", "failed to heartbeat to
 // hasPrefix says whether msg begins with one of list, as Raft words it.
 func hasPrefix(msg string, list []string) bool {
 	return slices.ContainsFunc(list, func(p string) bool { return strings.HasPrefix(strings.ToLower(msg), strings.ToLower(p)) })
-}
-
-// seldom lets one of many equal lines through every warnEvery.
-type seldom struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-func (s *seldom) allow(line string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now()
-	if at, ok := s.last[line]; ok && now.Sub(at) < warnEvery {
-		return false
-	}
-	s.last[line] = now
-	return true
 }
 
 // Log writes a line of level warn or above.
@@ -70,7 +53,7 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	case hasPrefix(msg, ordinary):
 		to = slog.LevelDebug
 	case hasPrefix(msg, peerTrouble):
-		if !l.seen.allow(msg) {
+		if !l.seen.Allow(msg) {
 			return
 		}
 	case level >= hclog.Error:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -444,5 +445,37 @@ func TestOneCommandForThePackOfManyStreams(t *testing.T) {
 	}
 	if got := commits.Load(); got != 1 {
 		t.Errorf("%d commands commit the pack of %d streams", got, streams)
+	}
+}
+
+// roomless has no room for segment objects, and counts them.
+type roomless struct {
+	objstore.Bucket
+	tries atomic.Int64
+}
+
+func (r *roomless) PutNew(ctx context.Context, key string, body objstore.Body) error {
+	if strings.Contains(key, "/seg/") {
+		r.tries.Add(1)
+		return objstore.ErrFull
+	}
+	return r.Bucket.PutNew(ctx, key, body)
+}
+
+// What a full store refuses again and again is logged once a minute.
+func TestAFullStoreIsLoggedOnce(t *testing.T) {
+	f := newFixture(t)
+	full := &roomless{Bucket: f.b}
+	var log strings.Builder
+	n := f.start(1, func(c *sharedlog.Config) {
+		c.Bucket, c.Logger = full, slog.New(slog.NewTextHandler(&log, nil))
+		c.PackAge, c.PackBytes, c.RetryMin, c.RetryMax = time.Millisecond, 1, time.Millisecond, time.Millisecond
+	})
+	l := f.open(n, f.topic(1, n)[0])
+	f.fill(l, 3, 100)
+	f.until("packing was tried often", func() bool { return full.tries.Load() > 5 })
+	n.Crash()
+	if said := strings.Count(log.String(), "store does not take an object"); said != 1 {
+		t.Errorf("said %d times in %d tries:\n%s", said, full.tries.Load(), log.String())
 	}
 }

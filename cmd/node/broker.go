@@ -137,13 +137,13 @@ func awaitDrained(ctx context.Context, cmd *cobra.Command, adm *kadm.Client, id 
 			first = left
 		}
 		if left == 0 {
-			cmd.Printf("drained broker %d: %d partitions moved in %v, 0 bytes copied; it stays cordoned until 'ponor broker uncordon %d'\n", id, first, time.Since(begun).Round(time.Millisecond), id)
+			cmd.Printf("drained broker %d: %s moved in %v, 0 bytes copied; it stays cordoned until 'ponor broker uncordon %d'\n", id, count(first, "partition"), time.Since(begun).Round(time.Millisecond), id)
 			return nil
 		}
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
-			return fmt.Errorf("broker %d still leads %d partitions: %w; the drain goes on", id, left, ctx.Err())
+			return fmt.Errorf("broker %d still leads %s: %w; the drain goes on", id, count(left, "partition"), ctx.Err())
 		}
 	}
 }

@@ -38,6 +38,9 @@ Consumers that commit less often than every --watch look stuck: watch longer.`,
 			defer cl.Close()
 			ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout+watch)
 			defer cancel()
+			if watch > 0 && format == formatText {
+				cmd.PrintErrf("watching group %s for %s, to compare production with commits (--watch)\n", args[0], spanText(watch))
+			}
 			r, err := f.why(ctx, kadm.NewClient(cl), args[0], watch)
 			if err != nil {
 				return fmt.Errorf("look at group %s: %w", args[0], err)

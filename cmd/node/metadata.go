@@ -60,8 +60,8 @@ counts.`,
 				return fmt.Errorf("write backup: %w", err)
 			}
 			hash := img.Hash()
-			cmd.Printf("%s: cluster %s, generation %d, index %d, %d topics, hash %s, %s\n", args[0], img.ClusterID(), img.Generation(),
-				img.Index(), img.TopicCount(), hex.EncodeToString(hash[:8]), bytesText(int64(out.Len())))
+			cmd.Printf("%s: cluster %s, generation %d, index %d, %s, hash %s, %s\n", args[0], img.ClusterID(), img.Generation(),
+				img.Index(), count(img.TopicCount(), "topic"), hex.EncodeToString(hash[:8]), bytesText(int64(out.Len())))
 			return nil
 		},
 	}
@@ -319,8 +319,9 @@ metadata of the running cluster, which was restored. It names
                 that 'ponor metadata restore' named NOT RESTORED.
 
 If there is nothing of either, the restored cluster may delete objects again. If
-there is, it may with --accept: then the unreferenced objects are deleted, and
-what is in them only is gone for good. Copy them away first if they may matter.`,
+there is, the command exits with 1 and the cluster may not, until somebody has looked
+and says --accept: then the unreferenced objects are deleted, and what is in them only
+is gone for good. Copy them away first if they may matter.`,
 		Example: `  ponor metadata audit dir:///srv/ponor/store
   ponor metadata audit dir:///srv/ponor/store --accept`,
 		RunE: func(cmd *cobra.Command, args []string) error { return auditStore(cmd, &v, args[0], accept) },
@@ -347,7 +348,7 @@ func auditStore(cmd *cobra.Command, v *storeVerify, store string, accept bool) e
 	for _, l := range left {
 		cmd.Printf("UNREFERENCED  %s  %s, %s: %s\n", l.prefix, count(l.objects, "object"), bytesText(l.bytes), l.reason)
 	}
-	found := fmt.Sprintf("%s, %s of unreferenced objects", count(out.Problems, "problem"), count(len(left), "group"))
+	found := foundText(out.Problems, len(left))
 	if out.Unsteady > 0 {
 		return uncheckedError{fmt.Errorf("%d streams or WALs changed faster than they could be read: run it again, under less load", out.Unsteady)}
 	}
@@ -363,7 +364,7 @@ func auditStore(cmd *cobra.Command, v *storeVerify, store string, accept bool) e
 		return silentError{errors.New(found)}
 	}
 	if out.Generation <= 1 {
-		cmd.Printf("cluster %s was never restored: it may delete objects without an audit; %d records read, %s\n", out.Cluster, out.Records, found)
+		cmd.Printf("cluster %s was never restored: it may delete objects without an audit; %s read, %s\n", out.Cluster, count(int(out.Records), "record"), found)
 		return nil
 	}
 	b, err := openBucket(cmd.Context(), store, fmt.Sprintf("audit-%d", os.Getpid()))
@@ -374,8 +375,29 @@ func auditStore(cmd *cobra.Command, v *storeVerify, store string, accept bool) e
 	if err := objstore.MarkAudited(cmd.Context(), b, out.Cluster, out.Generation); err != nil {
 		return err
 	}
-	cmd.Printf("generation %d of cluster %s may delete objects: %d records read, %s\n", out.Generation, out.Cluster, out.Records, found)
+	cmd.Printf("generation %d of cluster %s may delete objects: %s read, %s\n", out.Generation, out.Cluster, count(int(out.Records), "record"), found)
 	return nil
+}
+
+// foundText says how much was found that somebody has to look at.
+func foundText(problems, left int) string {
+	switch {
+	case problems+left == 0:
+		return "nothing is missing or left over"
+	case problems == 0:
+		return "nothing is missing, but there " + isAre(left, "group") + " of unreferenced objects"
+	case left == 0:
+		return count(problems, "problem")
+	}
+	return count(problems, "problem") + " and " + count(left, "group") + " of unreferenced objects"
+}
+
+// isAre is "is 1 group", "are 2 groups".
+func isAre(n int, noun string) string {
+	if n == 1 {
+		return "is " + count(n, noun)
+	}
+	return "are " + count(n, noun)
 }
 
 // leftover are objects of one log of an earlier generation that nothing refers to.

@@ -345,6 +345,21 @@ func TestSlotsBehindOneThatWasPackedBeforeTheBackupAreRecovered(t *testing.T) {
 	}
 }
 
+// An audit that exits with 1 does not only say that there are no problems.
+func TestAuditSaysWhatItFound(t *testing.T) {
+	for want, n := range map[string][2]int{
+		"nothing is missing or left over":                                    {0, 0},
+		"nothing is missing, but there is 1 group of unreferenced objects":   {0, 1},
+		"nothing is missing, but there are 2 groups of unreferenced objects": {0, 2},
+		"1 problem": {1, 0},
+		"2 problems and 1 group of unreferenced objects": {2, 1},
+	} {
+		if got := foundText(n[0], n[1]); got != want {
+			t.Errorf("%v: %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestLeftoversAreGroupedByLog(t *testing.T) {
 	garbage := []verify.Garbage{
 		{Key: "c/1/wal/2-4/0/7", Bytes: 10, Reason: "packed"}, {Key: "c/1/wal/2-4/0/8", Bytes: 20, Reason: "packed"},
@@ -353,6 +368,17 @@ func TestLeftoversAreGroupedByLog(t *testing.T) {
 	want := []leftover{{"c/1/seg/2-4/", "dead", 1, 5}, {"c/1/wal/2-4/0/", "packed", 2, 30}}
 	if got := leftovers(garbage, "c/2/"); !slices.Equal(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// It takes ten seconds by default, in which nothing else is printed.
+func TestGroupWhySaysWhatItWaitsFor(t *testing.T) {
+	n := newTestNode(t)
+	n.does("topic create orders --partitions 2")
+	n.does("group reset g --topic orders --to start --execute")
+	n.says("group why g --watch 10ms", exitOK, "watching group g for 10 ms")
+	if _, _, errOut := n.runs("group why g --watch 10ms --format json"); errOut != "" {
+		t.Errorf("beside JSON: %s", errOut)
 	}
 }
 

@@ -92,7 +92,7 @@ func newProduce() *cobra.Command {
 			}
 			defer cl.Close()
 			n, err := produceLines(cmd.Context(), cl, cmd.InOrStdin(), template, separator)
-			cmd.PrintErrf("produced %d records to %s\n", n, args[0])
+			cmd.PrintErrf("produced %s to %s\n", count(n, "record"), args[0])
 			switch {
 			case errors.Is(err, kerr.UnknownTopicOrPartition): // deleted just now
 				return fmt.Errorf("produce to %s: %w", args[0], unknownTopic(cmd.Context(), kadm.NewClient(cl), args[0], err))

@@ -71,7 +71,7 @@ func reportTopics(cmd *cobra.Command, res []kadm.CreateTopicResponse, ifAbsent b
 	for _, r := range res {
 		switch {
 		case r.Err == nil:
-			cmd.Printf("created %s, %d partitions\n", r.Topic, r.NumPartitions)
+			cmd.Printf("created %s, %s\n", r.Topic, count(int(r.NumPartitions), "partition"))
 		case ifAbsent && errors.Is(r.Err, kerr.TopicAlreadyExists):
 			cmd.Printf("%s exists already\n", r.Topic)
 		default:

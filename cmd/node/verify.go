@@ -87,7 +87,7 @@ func (v *storeVerify) run(cmd *cobra.Command, store string) error {
 	}
 	switch {
 	case out.Problems > 0:
-		return silentError{fmt.Errorf("%d problems", out.Problems)}
+		return silentError{errors.New(count(out.Problems, "problem"))}
 	case out.Unsteady > 0:
 		err := fmt.Errorf("%d streams or WALs changed faster than they could be read: run it again, closer to the store or under less load", out.Unsteady)
 		if v.format == formatJSON {
@@ -249,7 +249,7 @@ func (v verified) print(p *printer) {
 		verdict = "nothing wrong found, not all could be read"
 	}
 	p.line("cluster %s, generation %d, metadata at index %d: %s", v.Cluster, v.Generation, v.Index, verdict)
-	p.line("%d streams, %d records read, %s", v.Streams, v.Records, bytesText(v.Bytes))
+	p.line("%s, %s read, %s", count(v.Streams, "stream"), count(int(v.Records), "record"), bytesText(v.Bytes))
 	p.row("CLASS", "OBJECTS", "SIZE", "WHAT")
 	var sum verify.Class
 	for _, c := range v.Classes {

@@ -196,3 +196,14 @@ func TestModulesNameWhatTheyNeed(t *testing.T) {
 		}
 	}
 }
+
+// Makefile and docs have people run it by its name.
+func TestTheScriptOfKafkaIsExecutable(t *testing.T) {
+	info, err := os.Stat(filepath.Join("..", "..", "deploy", "kafka", "kafka.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode()&0o111 == 0 {
+		t.Errorf("its mode is %v", info.Mode())
+	}
+}

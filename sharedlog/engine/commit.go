@@ -41,7 +41,9 @@ func (e *Engine) submit(ctx context.Context, cmd *metadatapb.Command) error {
 	if err == nil {
 		return e.judge(res)
 	}
-	e.cfg.Logger.Warn("metadata command has no reply", "broker", e.cfg.Incarnation.String(), "err", err)
+	if e.said.Allow("submit") {
+		e.cfg.Logger.Warn("metadata command has no reply", "broker", e.cfg.Incarnation.String(), "err", err)
+	}
 	for wait := e.cfg.RetryMin; ; wait = min(2*wait, e.cfg.RetryMax) {
 		if !sleep(ctx, wait) {
 			return ctx.Err()
@@ -164,7 +166,9 @@ func (e *Engine) upload(ctx context.Context, object string, body objstore.Body) 
 		case errors.Is(err, objstore.ErrRefused):
 			return fmt.Errorf("write %s: %w", object, err)
 		}
-		e.cfg.Logger.Warn("store does not take an object", "object", object, "err", err)
+		if e.said.Allow("upload") {
+			e.cfg.Logger.Warn("store does not take an object", "object", object, "err", err)
+		}
 		if !sleep(ctx, wait) {
 			return ctx.Err()
 		}

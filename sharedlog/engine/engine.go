@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ponor/commitlog"
+	"ponor/internal/seldom"
 	"ponor/metadata"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/stream"
@@ -32,6 +33,7 @@ type Engine struct {
 	end        context.CancelFunc
 
 	proof   proof
+	said    seldom.Log    // what goes wrong again and again
 	full    atomic.Bool   // unpacked WAL at its bound: push back
 	counter atomic.Uint64 // of our objects' names
 

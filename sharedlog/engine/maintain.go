@@ -33,7 +33,9 @@ func (e *Engine) maintainLoop(ctx context.Context) {
 			return
 		}
 		if err := e.maintain(ctx); err != nil && ctx.Err() == nil {
-			e.cfg.Logger.Warn("maintenance is delayed", "broker", e.cfg.Incarnation.String(), "err", err)
+			if e.said.Allow("maintain") {
+				e.cfg.Logger.Warn("maintenance is delayed", "broker", e.cfg.Incarnation.String(), "err", err)
+			}
 			poke(e.tidy)
 		}
 	}

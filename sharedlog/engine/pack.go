@@ -55,7 +55,7 @@ func (e *Engine) packLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !errors.Is(err, errUnsettled) {
+		if !errors.Is(err, errUnsettled) && e.said.Allow("pack") {
 			e.cfg.Logger.Warn("packing is delayed", "broker", e.cfg.Incarnation.String(), "err", err)
 		}
 		if !sleep(ctx, wait) {

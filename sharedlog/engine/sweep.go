@@ -40,7 +40,7 @@ func (e *Engine) sweepLoop(ctx context.Context) {
 		if !sleep(ctx, min(sweepGather, e.cfg.SweepEvery)) {
 			return
 		}
-		if _, err := e.Sweep(ctx); err != nil && ctx.Err() == nil {
+		if _, err := e.Sweep(ctx); err != nil && ctx.Err() == nil && e.said.Allow("sweep") {
 			e.cfg.Logger.Warn("sweep found no end", "broker", e.cfg.Incarnation.String(), "err", err)
 		}
 	}
