@@ -67,6 +67,7 @@ func (c *Conn) next() (*call, error) {
 	h := parseHead(head)
 	r, err := c.admit(h)
 	if err != nil {
+		c.stranger(head, h)
 		return nil, err
 	}
 	// From here on the server is the slow one, not the peer.

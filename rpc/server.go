@@ -12,6 +12,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sync/semaphore"
+
+	"ponor/internal/seldom"
 )
 
 // ErrServerClosed is what Serve returns after Shutdown or Close.
@@ -127,6 +129,7 @@ type Server struct {
 	decoded *semaphore.Weighted // DecodeBudget
 	workers workers
 	start   time.Time
+	strange seldom.Log
 	lastID  atomic.Uint64
 	muted   atomic.Int64 // replies with a throttle
 

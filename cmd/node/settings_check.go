@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -116,6 +117,26 @@ func (s *settings) checkAddresses() error {
 		if err := checkAddress(a[1], low); err != nil {
 			return wrongSetting(a[0], "%w", err)
 		}
+	}
+	return s.checkAdvertised()
+}
+
+// checkAdvertised makes sure that clients are told an address that they can dial.
+func (s *settings) checkAdvertised() error {
+	key, told := "listen", s.Listen
+	if s.Advertise != "" {
+		key, told = "advertise", s.Advertise
+	}
+	host, port, err := net.SplitHostPort(told)
+	if err != nil {
+		return nil //nolint:nilerr // was checked
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		name, err := os.Hostname()
+		if err != nil {
+			name = "host"
+		}
+		return wrongSetting(key, "%s is all interfaces, which clients cannot dial: say what they are to dial with --advertise host:port, such as --advertise %s:%s, or 127.0.0.1:%s for this machine alone", told, name, port, port)
 	}
 	return nil
 }

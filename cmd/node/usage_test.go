@@ -26,6 +26,8 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"metadata restore":                         {"FILE is missing: write 'ponor metadata restore FILE'"},
 		"metadata restore f":                       {"--store is missing"},
 		"dump wal":                                 {"FILE|URL#KEY is missing"},
+		"start --listen 0.0.0.0:9092":              {"listen (flag --listen)", "0.0.0.0:9092 is all interfaces", "--advertise host:port", ":9092 for this machine alone"},
+		"start --advertise [::]:9092":              {"advertise (flag --advertise)", "which clients cannot dial"},
 		"start --listen :99999":                    {"listen (flag --listen)", `":99999"`, "a number from 0 to 65535"},
 		"start --listen 9092":                      {`"9092": write host:port`},
 		"start --advertise broker-1:0":             {"advertise (flag --advertise)", "from 1 to 65535"},
