@@ -12,7 +12,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 // blink is how long a test waits for what must not happen.
 const blink = 50 * time.Millisecond
