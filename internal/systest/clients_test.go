@@ -36,7 +36,7 @@ func command(t *testing.T, stdin string, name string, args ...string) string {
 
 func tryCommand(t *testing.T, stdin string, name string, args ...string) (string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), systest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*systest.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(stdin)

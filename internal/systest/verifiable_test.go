@@ -452,6 +452,15 @@ func TestClientVerifiableStaticMembers(t *testing.T) {
 	}
 	before := map[*verifiableGroup][]member{}
 	for _, g := range r.groups {
+		// One alone may have got on with all of the partitions.
+		systest.Eventually(t, g.name+" is shared", func() error {
+			_, first := g.live[0].assignments()
+			_, second := g.live[1].assignments()
+			if len(first) != 2 || len(second) != 2 {
+				return fmt.Errorf("its members have %d and %d", first, second)
+			}
+			return nil
+		})
 		for _, v := range g.live {
 			said, has := v.assignments()
 			before[g] = append(before[g], member{said, has})

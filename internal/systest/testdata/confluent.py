@@ -3,7 +3,7 @@ import os
 import sys
 import time
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition, OFFSET_BEGINNING
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition, OFFSET_BEGINNING
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 bootstrap = sys.argv[1]
@@ -13,19 +13,32 @@ admin = AdminClient({"bootstrap.servers": bootstrap})
 def produce(topic, codec, acks, records):
     failed = []
     p = Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "acks": acks,
-                  "enable.idempotence": acks == "all", "message.timeout.ms": 60000})
+                  "enable.idempotence": acks == "all", "message.timeout.ms": 180000})
     for i, (k, v, h) in enumerate(records):
         p.produce(topic, key=k, value=v, headers=h, partition=0, timestamp=1700000000000 + i,
                   on_delivery=lambda err, m: failed.append(err) if err else None)
         p.poll(0)
-    assert p.flush(60) == 0, "not everything was delivered"
+    assert p.flush(180) == 0, "not everything was delivered"
     assert not failed, failed[:3]
+
+
+def await_leader(topic):
+    """With acks=0 what comes before the leader serves is lost."""
+    c, deadline = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"}), time.time() + 180
+    while True:
+        try:
+            c.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+            break
+        except KafkaException:
+            if time.time() > deadline:
+                raise
+    c.close()
 
 
 def consume(topic, count, start=OFFSET_BEGINNING):
     c = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False})
     c.assign([TopicPartition(topic, 0, start)])
-    got, deadline = [], time.time() + 60
+    got, deadline = [], time.time() + 180
     while len(got) < count:
         assert time.time() < deadline, f"{topic}: {len(got)} of {count} records"
         for m in c.consume(500, 1.0):
@@ -41,7 +54,8 @@ for codec in ["none", "gzip", "snappy", "lz4", "zstd"]:
     for acks in ["0", "1", "all"]:
         topic = f"confluent-{codec}-{acks}"
         for f in admin.create_topics([NewTopic(topic, 1)]).values():
-            f.result(30)
+            f.result(180)
+        await_leader(topic)
         records = []
         for i in range(1000):
             value = None if i % 11 == 0 else os.urandom(i % 300) + b"z" * (i % 100)
@@ -56,9 +70,9 @@ for codec in ["none", "gzip", "snappy", "lz4", "zstd"]:
         assert middle[0].offset() == 500
 
 c = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
-at = c.offsets_for_times([TopicPartition("confluent-zstd-all", 0, 1700000000500)], timeout=30)
+at = c.offsets_for_times([TopicPartition("confluent-zstd-all", 0, 1700000000500)], timeout=180)
 assert at[0].offset == 500, at
-assert c.get_watermark_offsets(TopicPartition("confluent-zstd-all", 0), timeout=30) == (0, 1001)
+assert c.get_watermark_offsets(TopicPartition("confluent-zstd-all", 0), timeout=180) == (0, 1001)
 c.close()
 conf = list(admin.describe_configs([ConfigResource(ResourceType.TOPIC, "confluent-zstd-all")]).values())[0].result(30)
 assert conf["retention.ms"].value == "604800000", conf["retention.ms"]

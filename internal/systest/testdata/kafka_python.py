@@ -9,8 +9,15 @@ bootstrap = sys.argv[1].split(",")
 admin = KafkaAdminClient(bootstrap_servers=bootstrap)
 
 
+def await_leader(topic):
+    """With acks=0 what comes before the leader serves is lost."""
+    c = KafkaConsumer(bootstrap_servers=bootstrap)
+    c.end_offsets([TopicPartition(topic, 0)])
+    c.close()
+
+
 def consume(topic, count, offset=0):
-    c = KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=30000)
+    c = KafkaConsumer(bootstrap_servers=bootstrap, consumer_timeout_ms=180000)
     tp = TopicPartition(topic, 0)
     c.assign([tp])
     c.seek(tp, offset)
@@ -28,15 +35,16 @@ for codec in [None, "gzip"]:
     for acks in [0, 1, "all"]:
         topic = f"python-{codec}-{acks}"
         admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=3)])
+        await_leader(topic)
         p = KafkaProducer(bootstrap_servers=bootstrap, compression_type=codec, acks=acks, enable_idempotence=acks == "all")
         records = []
         for i in range(500):
             value = None if i % 11 == 0 else os.urandom(i % 300)
             records.append((None if i % 3 and value is not None else b"key%d" % i, value, [("n", b"%d" % i)]))
         sent = [p.send(topic, key=k, value=v, headers=h, partition=0, timestamp_ms=1700000000000 + i) for i, (k, v, h) in enumerate(records)]
-        p.flush(60)
+        p.flush(180)
         for f in sent:
-            f.get(60)
+            f.get(180)
         p.close()
         for i, (m, (k, v, h)) in enumerate(zip(consume(topic, len(records)), records)):
             assert (m.offset, m.key, m.value, list(m.headers)) == (i, k, v, h), f"{topic} record {i} differs"
