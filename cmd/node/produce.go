@@ -97,7 +97,7 @@ func newProduce() *cobra.Command {
 			case errors.Is(err, kerr.UnknownTopicOrPartition): // deleted just now
 				return fmt.Errorf("produce to %s: %w", args[0], unknownTopic(cmd.Context(), kadm.NewClient(cl), args[0], err))
 			case errors.Is(err, errTooLarge):
-				return fmt.Errorf("produce to %s: %w, and max.message.bytes of the topic, which is about a batch of records with what frames them, is %d; 'ponor topic alter %s --config max.message.bytes=BYTES' changes that", args[0], err, limit, args[0])
+				return fmt.Errorf("produce to %s: %w, and max.message.bytes of the topic, for a batch with what frames it, is %d; 'ponor topic alter %s --config max.message.bytes=BYTES' changes that", args[0], err, limit, args[0])
 			case err != nil:
 				return fmt.Errorf("produce to %s: %w", args[0], brokerError(err, ""))
 			}

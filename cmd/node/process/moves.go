@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ponor/controller"
+	"ponor/internal/seldom"
 	"ponor/metadata"
 	"ponor/partition"
 )
@@ -26,6 +27,7 @@ type mover struct {
 	n     *Node
 	set   *partition.Set
 	moves chan []controller.Move
+	said  seldom.Log // that partitions do not move
 	// ahead has the moves whose partition's log is on its way to the target.
 	ahead struct {
 		sync.Mutex
@@ -118,6 +120,7 @@ func (m *mover) handover(ctx context.Context, moves []controller.Move) {
 	}
 	begun, moved := time.Now(), 0
 	var longest time.Duration
+	var failed []partition.HandedOver
 	for _, h := range m.set.Handover(ctx, list) {
 		switch {
 		case h.Err == nil:
@@ -127,13 +130,25 @@ func (m *mover) handover(ctx context.Context, moves []controller.Move) {
 		case errors.Is(h.Err, partition.ErrNotLeader) || ctx.Err() != nil:
 			// Moved already, opening, or on its way: the next list knows.
 		default:
-			m.n.log.Warn("partition does not move, it will be tried again", "topic", h.Topic, "partition", h.Partition, "epoch", h.Epoch, "broker", h.Target.String(), "err", h.Err)
+			failed = append(failed, h)
 		}
 	}
+	m.complain(failed)
 	if moved > 0 {
 		m.n.log.Info("partitions moved to other brokers", "partitions", moved, "longest_pause", longest, "took", time.Since(begun))
 		m.n.ctl.AskMoves() // there may be more
 	}
+}
+
+// complain says that partitions do not move, of one why. The leader asks for them again
+// and again, so it is said seldom.
+func (m *mover) complain(failed []partition.HandedOver) {
+	if len(failed) == 0 || !m.said.Allow("handover") {
+		return
+	}
+	h := failed[0]
+	m.n.log.Warn("partitions do not move, they will be tried again", "partitions", len(failed),
+		"topic", h.Topic, "partition", h.Partition, "epoch", h.Epoch, "broker", h.Target.String(), "err", h.Err)
 }
 
 // drain has all partitions of this node moved to others before it stops, if
