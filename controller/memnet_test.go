@@ -231,6 +231,12 @@ func (c *memConn) Read(b []byte) (int, error) {
 }
 
 func (c *memConn) Write(b []byte) (int, error) {
+	c.net.mu.Lock()
+	dead := c.net.down[host(string(c.local))]
+	c.net.mu.Unlock()
+	if dead { // it does not get to tell of what it sees while its connections end one by one
+		return 0, syscall.EPIPE
+	}
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
 	if c.out.err != nil {
