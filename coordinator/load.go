@@ -112,6 +112,7 @@ func (sh *shard[M]) load() error {
 	}
 	begun := time.Now()
 	l, live := sh.ahead.take(sh.part)
+	sh.ahead = nil // it may get a late piece, which nobody needs
 	if l == nil {
 		l, live = newLoading(&sh.owner.cfg, sh.part), 0
 	}
@@ -139,6 +140,7 @@ func (sh *shard[M]) load() error {
 		sh.owner.cfg.Metrics.loaded.Inc()
 		took := time.Since(begun)
 		sh.owner.cfg.Metrics.loads.Observe(took)
+		from = max(from, l.first) // it began anew, if the log was cut meanwhile
 		sh.owner.cfg.Metrics.ahead.Add(int64(from - l.first))
 		sh.owner.cfg.Metrics.after.Add(int64(l.next - from))
 		sh.owner.cfg.Logger.Debug("coordinator loaded", "partition", sh.part.ID().String(), "records", int64(l.next-from), "ahead", int64(from-l.first), "took", took)
