@@ -3,6 +3,7 @@ package process
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,11 +29,14 @@ type mover struct {
 	set   *partition.Set
 	moves chan []controller.Move
 	said  seldom.Log // that partitions do not move
-	// ahead has the moves whose partition's log is on its way to the target.
+	// ahead has the moves whose partition's log is on its way to the target, until they
+	// are made.
 	ahead struct {
 		sync.Mutex
 		under map[controller.Move]struct{}
-		turn  chan struct{} // a token for each
+		sent  []controller.Move // the target has it, or it took too long
+		turn  chan struct{}     // a token for each that is being sent
+		ready chan struct{}     // has one when there may be some in sent
 		done  sync.WaitGroup
 	}
 }
@@ -40,7 +44,7 @@ type mover struct {
 func newMover(n *Node, set *partition.Set) *mover {
 	m := &mover{n: n, set: set, moves: make(chan []controller.Move, 1)}
 	m.ahead.under = map[controller.Move]struct{}{}
-	m.ahead.turn = make(chan struct{}, aheadAtOnce)
+	m.ahead.turn, m.ahead.ready = make(chan struct{}, aheadAtOnce), make(chan struct{}, 1)
 	return m
 }
 
@@ -66,6 +70,8 @@ func (m *mover) run(ctx context.Context) {
 		select {
 		case moves := <-m.moves:
 			m.handover(ctx, m.sendAhead(ctx, moves))
+		case <-m.ahead.ready:
+			m.handoverSent(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -83,20 +89,15 @@ func (m *mover) sendAhead(ctx context.Context, moves []controller.Move) []contro
 			now = append(now, v)
 		} else if !under {
 			m.ahead.under[v] = struct{}{}
-			m.ahead.done.Go(func() { m.moveBehind(ctx, v) })
+			m.ahead.done.Go(func() { m.sendOne(ctx, v) })
 		}
 		m.ahead.Unlock()
 	}
 	return now
 }
 
-// moveBehind hands a partition over once the target has its log, or it took too long.
-func (m *mover) moveBehind(ctx context.Context, v controller.Move) {
-	defer func() {
-		m.ahead.Lock()
-		delete(m.ahead.under, v)
-		m.ahead.Unlock()
-	}()
+// sendOne sends the log of one move ahead, if that does not take too long.
+func (m *mover) sendOne(ctx context.Context, v controller.Move) {
 	begun := time.Now()
 	limited, cancel := context.WithTimeout(ctx, aheadLimit)
 	defer cancel()
@@ -108,12 +109,52 @@ func (m *mover) moveBehind(ctx context.Context, v controller.Move) {
 	case <-limited.Done():
 		err = limited.Err()
 	}
+	m.ahead.Lock()
+	m.ahead.sent = append(m.ahead.sent, v)
+	m.ahead.Unlock()
+	select {
+	case m.ahead.ready <- struct{}{}:
+	default: // run will see this one, too
+	}
 	m.n.log.Debug("log sent ahead of a move", "topic", v.Topic.String(), "partition", v.Partition, "broker", v.Target.String(), "took", time.Since(begun), "err", err)
-	m.handover(ctx, []controller.Move{v})
+}
+
+// handoverSent hands over what was sent ahead meanwhile, in one go: each hand-over
+// has the store to itself. What nobody wants any more stays.
+func (m *mover) handoverSent(ctx context.Context) {
+	m.ahead.Lock()
+	sent := m.ahead.sent
+	m.ahead.sent = nil
+	m.ahead.Unlock()
+	img := m.n.ctl.Image()
+	var list []controller.Move
+	for _, v := range sent {
+		if wished(img, v) {
+			list = append(list, v)
+		}
+	}
+	m.handover(ctx, list)
+	m.ahead.Lock()
+	for _, v := range sent {
+		delete(m.ahead.under, v)
+	}
+	m.ahead.Unlock()
+}
+
+// wished says whether the controller may still want a move: a reassignment can be
+// cancelled, a draining broker be let in again, and a target die, while the log is sent.
+func wished(img *metadata.Image, v controller.Move) bool {
+	p, ok := img.Partition(v.Topic, v.Partition)
+	owner, _ := img.Broker(p.Owner.Broker)
+	wanted := slices.Contains(p.Replicas, v.Target.Broker) && !slices.Contains(p.Removing, v.Target.Broker)
+	return ok && p.Epoch == v.Epoch && img.Live(v.Target) && (owner.Draining || wanted)
 }
 
 // handover asks for more moves if any partition has moved.
 func (m *mover) handover(ctx context.Context, moves []controller.Move) {
+	if len(moves) == 0 {
+		return
+	}
 	list := make([]partition.Handover, len(moves))
 	for i, v := range moves {
 		list[i] = partition.Handover{Topic: v.Topic, Partition: v.Partition, Epoch: v.Epoch, Target: v.Target}
