@@ -43,7 +43,8 @@ func mayUnregister(img *metadata.Image, b metadata.Broker, voters []metadata.Bro
 
 // replaceReplica makes the commands that take a broker out of all replica lists. The
 // owner takes its place where it is not in the list yet, else the broker that a new
-// partition would get. A list gets shorter if nobody is left.
+// partition would get. A list gets shorter if nobody is left. A reassignment goes on
+// without the broker.
 func replaceReplica(img *metadata.Image, gone metadata.Broker) []*metadatapb.Command {
 	place := newPlacement(img, func(b metadata.Broker) bool { return b.ID != gone.ID && openToNew(b) })
 	var out []*metadatapb.Command
@@ -59,13 +60,18 @@ func replaceReplica(img *metadata.Image, gone metadata.Broker) []*metadatapb.Com
 				continue
 			}
 			drop := []metadata.BrokerID{gone.ID}
-			next := without(part.Replicas, drop)
-			if other, ok := place.substitute(part, next); ok && other == part.Owner.Broker {
-				next = slices.Insert(next, at, other)
-			} else if ok {
-				next = append(next, other)
+			next, removing := without(part.Replicas, drop), without(part.Removing, drop)
+			if !slices.Contains(part.Removing, gone.ID) { // else it leaves anyway
+				if other, ok := place.substitute(part, next); ok && other == part.Owner.Broker {
+					next = slices.Insert(next, at, other)
+				} else if ok {
+					next = append(next, other)
+				}
 			}
-			out = append(out, assignCommand(partitionKey{part.Topic, part.Number}, next, without(part.Adding, drop), without(part.Removing, drop)))
+			if len(without(next, removing)) == 0 {
+				removing = nil // it was to be at the one that is gone only, so it stays
+			}
+			out = append(out, assignCommand(partitionKey{part.Topic, part.Number}, next, without(part.Adding, drop), removing))
 		}
 	}
 	return out

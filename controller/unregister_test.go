@@ -103,3 +103,68 @@ func TestVoterIsNotUnregistered(t *testing.T) {
 		}
 	})
 }
+
+// A reassignment goes on without a broker that is forgotten: one that was to leave
+// leaves, and one that was the only one to come leaves the partition where it is.
+func TestUnregisteredBrokerLeavesReassignments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.voters(1)
+		n := c.nodes[1]
+		for _, id := range []int{2, 3, 4} {
+			c.start(id, false)
+		}
+		for _, id := range []int{1, 2, 3, 4} {
+			c.broker(c.nodes[id])
+		}
+		n.SetMover(func([]controller.Move) {}) // nothing moves
+		create := func(name string, replicas ...int) metadata.TopicID {
+			id := c.topic(n, name, 1, 1)
+			p, _ := n.Image().Partition(id, 0)
+			if p.Owner.Broker != 1 {
+				b, _ := n.Image().Broker(1)
+				from := c.nodes[int(p.Owner.Broker)]
+				if r, err := from.SubmitOwn(c.context(), flip(p, b.Incarnation)); err != nil || r.Err != nil {
+					t.Fatal(err, r.Err)
+				}
+			}
+			if errs, err := n.Reassign(c.context(), []controller.PartitionChange{{Topic: id, Replicas: ids(replicas...)}}); err != nil || errs[0] != nil {
+				t.Fatal(err, errs)
+			}
+			return id
+		}
+		leaves, comes, both := create("leaves", 1, 3), create("comes", 1), create("both", 1)
+		for id, to := range map[metadata.TopicID][]int{leaves: {2}, comes: {3}, both: {3, 4}} {
+			if errs, err := n.Reassign(c.context(), []controller.PartitionChange{{Topic: id, Replicas: ids(to...)}}); err != nil || errs[0] != nil {
+				t.Fatal(err, errs)
+			}
+		}
+		type lists struct{ replicas, adding, removing []metadata.BrokerID }
+		forget := func(id metadata.BrokerID, want map[metadata.TopicID]lists) {
+			t.Helper()
+			c.kill(c.nodes[int(id)])
+			eventually(t, "it is down", func() bool { b, _ := n.Image().Broker(id); return b.Fenced })
+			if err := n.UnregisterBroker(c.context(), id); err != nil {
+				t.Fatal(err)
+			}
+			for topic, w := range want {
+				p, _ := n.Image().Partition(topic, 0)
+				if !slices.Equal(p.Replicas, w.replicas) || !slices.Equal(p.Adding, w.adding) || !slices.Equal(p.Removing, w.removing) {
+					t.Errorf("%v without %d: replicas %v, adding %v, removing %v, want %v", &p, id, p.Replicas, p.Adding, p.Removing, w)
+				}
+			}
+		}
+		c.kill(c.nodes[2])
+		eventually(t, "it is down", func() bool { b, _ := n.Image().Broker(2); return b.Fenced })
+		forget(3, map[metadata.TopicID]lists{
+			leaves: {ids(2, 1), ids(2), ids(1)},
+			comes:  {ids(1, 4), nil, ids(1)}, // 4 instead
+			both:   {ids(4, 1), ids(4), ids(1)},
+		})
+		forget(4, map[metadata.TopicID]lists{
+			leaves: {ids(2, 1), ids(2), ids(1)},
+			comes:  {ids(1), nil, nil},
+			both:   {ids(1), nil, nil},
+		})
+	})
+}
