@@ -17,7 +17,7 @@ func mayClose(img *metadata.Image, id metadata.BrokerID, cordoned, draining bool
 	others := func(accept func(metadata.Broker) bool) bool {
 		return len(newPlacement(img, func(b metadata.Broker) bool { return b.ID != id && accept(b) }).seats) > 0
 	}
-	words := closedBrokers(img)
+	words := closedBrokers(img, id)
 	if words == "" {
 		words = "it is the only one"
 	}

@@ -70,6 +70,9 @@ func TestSomeBrokerTakesPartitions(t *testing.T) {
 		if err := n.SetBrokerState(c.context(), 1, func(b *metadata.Broker) { b.Draining = true }); err != nil {
 			t.Fatal(err)
 		}
+		if got := ask(1, true, true); !strings.Contains(got, "no other broker can take its partitions: broker 2 is draining;") {
+			t.Errorf("%q, which should be of the other one only", got)
+		}
 		res, err := n.CreateTopics(c.context(), []controller.TopicSpec{{Name: "t", Partitions: 1, ReplicationFactor: -1}}, false)
 		if err != nil {
 			t.Fatal(err)

@@ -41,11 +41,12 @@ func newPlacement(img *metadata.Image, accept func(metadata.Broker) bool) *place
 func openToNew(b metadata.Broker) bool { return !b.Cordoned && !b.Draining }
 
 // closedBrokers says which brokers get no new partitions, why, and what undoes it; ""
-// if all do.
-func closedBrokers(img *metadata.Image) string {
+// if all do, but for those that are not asked about.
+func closedBrokers(img *metadata.Image, but ...metadata.BrokerID) string {
 	var down, closed []string
 	for b := range img.Brokers() {
 		switch {
+		case slices.Contains(but, b.ID):
 		case b.Fenced:
 			down = append(down, fmt.Sprintf("broker %d is down", b.ID))
 		case b.Draining:
