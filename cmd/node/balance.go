@@ -2,9 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -72,24 +73,47 @@ smoothed over some 15 s.`,
 	return cmd
 }
 
+// askEach is how long a broker may take to say what the controller knows.
+const askEach = 2 * time.Second
+
 // askBalance asks any broker, over its listener for clients.
-func askBalance(ctx context.Context, adm *kadm.Client) (b controller.Balance, err error) {
+func askBalance(ctx context.Context, adm *kadm.Client) (controller.Balance, error) {
 	md, err := adm.BrokerMetadata(ctx)
 	if err != nil {
-		return b, fmt.Errorf("find the brokers: %w", err)
+		return controller.Balance{}, fmt.Errorf("find the brokers: %w", err)
 	}
-	err = fmt.Errorf("the cluster lists no broker")
-	for _, br := range md.Brokers {
-		addr := net.JoinHostPort(br.Host, strconv.Itoa(int(br.Port)))
-		var c *rpc.Client
-		if c, err = rpc.Dial(ctx, new(net.Dialer).DialContext, addr, rpc.ClientConfig{ClientID: "ponor-cli"}); err != nil {
-			continue // another one will do
+	var addresses []string
+	for _, b := range md.Brokers {
+		addresses = append(addresses, hostPort(b.Host, b.Port))
+	}
+	return askBalanceOf(ctx, addresses, askEach)
+}
+
+// askBalanceOf asks one broker after another until one answers. Only if none is a Ponor
+// broker is the error controller.ErrForeign: one that goes away looks like that too.
+func askBalanceOf(ctx context.Context, addresses []string, each time.Duration) (controller.Balance, error) {
+	err := errors.New("the cluster lists no broker")
+	for i, address := range addresses {
+		b, e := askBalanceAt(ctx, address, each)
+		if e == nil {
+			return b, nil
 		}
-		b, err = controller.AskBalance(ctx, c)
-		_ = c.Close()
-		break
+		if i == 0 || !errors.Is(e, controller.ErrForeign) {
+			err = e
+		}
 	}
-	return b, err
+	return controller.Balance{}, err
+}
+
+func askBalanceAt(ctx context.Context, address string, limit time.Duration) (controller.Balance, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	c, err := rpc.Dial(ctx, new(net.Dialer).DialContext, address, rpc.ClientConfig{ClientID: "ponor-cli"})
+	if err != nil {
+		return controller.Balance{}, err
+	}
+	defer func() { _ = c.Close() }()
+	return controller.AskBalance(ctx, c)
 }
 
 func balanceViewOf(b controller.Balance) balanceView {

@@ -411,6 +411,30 @@ func TestABrokerThatHangsIsPassedOver(t *testing.T) {
 		n.says("topic create t"+strconv.Itoa(i)+" --bootstrap "+list, exitOK, "created")
 		n.says("quorum status --bootstrap "+list, exitOK, "node 1 leads in term")
 	}
+	leaves, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = leaves.Close() }()
+	go func() {
+		for {
+			c, err := leaves.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	b, err := askBalanceOf(t.Context(), []string{hangs.Addr().String(), leaves.Addr().String(), "127.0.0.1:1", n.clients}, time.Second)
+	if err != nil || len(b.Brokers) != 1 {
+		t.Errorf("asked for the balance: %+v, %v", b, err)
+	}
+	if _, err := askBalanceOf(t.Context(), []string{leaves.Addr().String(), hangs.Addr().String()}, 100*time.Millisecond); err == nil || errors.Is(err, controller.ErrForeign) {
+		t.Errorf("one that hangs may be a Ponor broker: %v", err)
+	}
+	if _, err := askBalanceOf(t.Context(), []string{leaves.Addr().String()}, time.Second); !errors.Is(err, controller.ErrForeign) {
+		t.Errorf("one that hangs up on a call that it does not know: %v", err)
+	}
 }
 
 // The store is away for as long as the producer waits.

@@ -138,7 +138,7 @@ func (f *clientFlags) recordLimit(cmd *cobra.Command, topic string) (limit int32
 			return unknownTopic(ctx, adm, topic, err)
 		}
 		configs, err := adm.DescribeTopicConfigs(ctx, topic)
-		if err != nil {
+		if err != nil || len(configs) == 0 {
 			return nil //nolint:nilerr // who may not read configs may still produce
 		}
 		for _, c := range configs[0].Configs {

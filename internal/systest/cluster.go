@@ -163,7 +163,10 @@ func (c *Cluster) Bootstrap() string {
 // Client makes a kgo client that is closed with the test.
 func (c *Cluster) Client(opts ...kgo.Opt) *kgo.Client {
 	c.t.Helper()
-	cl, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(c.Bootstrap(), ",")...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(100 * time.Millisecond)}, opts...)...)
+	cl, err := kgo.NewClient(append([]kgo.Opt{
+		kgo.SeedBrokers(strings.Split(c.Bootstrap(), ",")...), kgo.DisableClientMetrics(), kgo.MetadataMinAge(100 * time.Millisecond),
+		kgo.AlwaysRetryEOF(), // a node that is killed before its first answer on a connection looks to kgo as if it wanted SASL
+	}, opts...)...)
 	if err != nil {
 		c.t.Fatalf("make client: %v", err)
 	}

@@ -1,6 +1,8 @@
 package systest_test
 
 import (
+	"bytes"
+	"os"
 	"testing"
 	"time"
 
@@ -64,6 +66,13 @@ func TestTerminatedNodeExitsCleanly(t *testing.T) {
 			t.Errorf("node %d exited with %d on SIGTERM", n.ID, code)
 		}
 		t.Logf("node %d stopped in %v", n.ID, time.Since(begun).Round(time.Millisecond))
+		log, err := os.ReadFile(n.Log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Contains(log, []byte("partitions moved to other brokers")) || bytes.Contains(log, []byte("hand-over is stuck")) {
+			t.Errorf("node %d did not hand its partitions over:\n%s", n.ID, log)
+		}
 		h.WaitAcked(100)
 		n.Start()
 		c.WaitLive(3)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"time"
 
 	"ponor/commitlog"
 	"ponor/coordinator"
@@ -22,8 +21,8 @@ const keyAhead = rpc.InternalKey + 122
 
 const (
 	// aheadLimit bounds how long a move waits for that: the target replays what is left
-	// by itself.
-	aheadLimit = 3 * time.Second
+	// by itself. A drain that goes nowhere for drainStall is given up.
+	aheadLimit = drainStall / 2
 	// aheadFrame is the largest piece as a frame, in bytes: twice what a sender reads.
 	aheadFrame = 16 << 20
 	// aheadAtOnce is how many partitions are on their way at a time. Each has up to two
