@@ -7,14 +7,17 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"ponor/cmd/node/process"
 	"ponor/commitlog"
 	"ponor/controller"
 	"ponor/metadata"
@@ -84,6 +87,7 @@ func writeNew(path string, b []byte) error {
 type restoration struct {
 	store, dataDir, address string
 	node                    int32
+	force                   bool
 }
 
 func newMetadataRestore() *cobra.Command {
@@ -91,9 +95,11 @@ func newMetadataRestore() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "restore FILE", Short: "Make the first controller of a new quorum from a backup", Args: takes(1, 1),
 		Long: `Makes the metadata of a new quorum of one from a backup, in an empty --data-dir.
-Stop what is left of the cluster first; what is not is fenced: the restored
-cluster is of a new generation, which the store remembers, so that nodes and
-metadata directories of the old one are refused from then on.
+Stop what is left of the cluster first: what it acknowledges meanwhile is in no log of
+the restored one. Addresses of the cluster where somebody answers are an error, unless
+--force says that these are others. The restored cluster is of a new generation, which
+the store remembers: nodes of the old one that run all the same end within 10 s, and
+they and their metadata directories are refused from then on.
 
 Start the node with the same --node-id and --data-dir, then the other
 controllers with empty metadata directories and --join naming this one, and give
@@ -111,6 +117,7 @@ the restored cluster deletes nothing from the store.`,
 	cmd.Flags().StringVar(&r.dataDir, "data-dir", "ponor-data", "data directory of the node, without metadata")
 	cmd.Flags().StringVar(&r.address, "controller-advertise", "127.0.0.1:9192", "controller address of the node, as other nodes will dial it")
 	cmd.Flags().Int32Var(&r.node, "node-id", 1, "id of the node")
+	cmd.Flags().BoolVar(&r.force, "force", false, "restore although somebody answers at addresses of the cluster, after a wait for nodes of it to end")
 	return cmd
 }
 
@@ -144,7 +151,7 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 	if err := plan.Check(); err != nil { // before the cluster that may be there is fenced
 		return err
 	}
-	gen, err := objstore.ClaimGeneration(ctx, b, img.ClusterID(), img.Generation())
+	gen, err := r.claim(cmd, b, img)
 	if err != nil {
 		return err
 	}
@@ -181,6 +188,65 @@ func (r *restoration) run(cmd *cobra.Command, file string) error {
 	cmd.Printf("Start it: ponor start --node-id %d --data-dir %s --store '%s' --controller-listen %s, without --join, else as before.\n", r.node, r.dataDir, r.store, r.address)
 	cmd.Printf("Then see what else is missing: ponor metadata audit '%s'. Before that has passed nothing is deleted from the store.\n", r.store)
 	return nil
+}
+
+// claim takes a new generation, by which the cluster that was there ends.
+func (r *restoration) claim(cmd *cobra.Command, b objstore.Bucket, img *metadata.Image) (gen uint64, err error) {
+	ctx := cmd.Context()
+	running := answering(ctx, img)
+	if len(running) > 0 && !r.force {
+		return 0, fmt.Errorf("somebody answers at %s, which the backup has as addresses of the cluster: stop all its nodes first, what they acknowledge from now on would be lost; if these are no nodes of it, say --force", strings.Join(running, ", "))
+	}
+	if gen, err = objstore.ClaimGeneration(ctx, b, img.ClusterID(), img.Generation()); err != nil || len(running) == 0 {
+		return gen, err
+	}
+	cmd.PrintErrf("waiting %v for nodes of the cluster that still run to end\n", restoreWait)
+	select {
+	case <-time.After(restoreWait):
+		return gen, nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("generation %d is claimed, and nothing is restored: %w", gen, ctx.Err())
+	}
+}
+
+const (
+	// answerPatience is how long an address may take to answer.
+	answerPatience = 2 * time.Second
+	// restoreWait is when every node that runs has seen the new generation, and ended.
+	restoreWait = 2 * process.GenerationEvery
+)
+
+// answering lists addresses of a cluster where somebody takes connections.
+func answering(ctx context.Context, img *metadata.Image) []string {
+	all := map[string]bool{}
+	for b := range img.Brokers() {
+		if b.ControllerAddress != "" {
+			all[b.ControllerAddress] = true
+		}
+		for _, e := range b.Endpoints {
+			all[hostPort(e.Host, e.Port)] = true
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var list []string
+	for address := range all {
+		wg.Go(func() {
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+			mu.Lock()
+			defer mu.Unlock()
+			list = append(list, address)
+		})
+	}
+	wg.Wait()
+	slices.Sort(list)
+	return list
 }
 
 // sealLost finds WALs that cannot be recovered from the backup, because slots that

@@ -150,6 +150,7 @@ func TestRefusedRestoreLeavesTheStoreUnclaimed(t *testing.T) {
 	out := n.does("metadata backup " + file)
 	_, rest, _ := strings.Cut(out, "cluster ")
 	cluster, _, _ := strings.Cut(rest, ",")
+	n.says("metadata restore "+file+" --store "+n.store()+" --data-dir "+n.dir+"/2", exitError, "somebody answers at "+n.clients, "stop all its nodes first", "--force")
 	n.stop()
 	damaged := filepath.Join(n.dir, "damaged")
 	b, err := os.ReadFile(file)

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,27 @@ func (n *Node) claimStore(ctx context.Context) error {
 		if err != nil {
 			n.log.Warn("cannot bind the cluster to its store yet", "err", err)
 			pause(ctx, claimRetry)
+		}
+	}
+}
+
+// GenerationEvery is how long a node may go on after its cluster was restored from a
+// backup. It costs one request to the store for each time.
+const GenerationEvery = 10 * time.Second
+
+// endIfRestored ends the node when its cluster was restored: whatever it acknowledges
+// from then on is in no log of the restored cluster. Nothing is handed over.
+func (n *Node) endIfRestored(ctx context.Context, end context.CancelCauseFunc) {
+	for {
+		pause(ctx, cmp.Or(n.cfg.GenerationEvery, GenerationEvery))
+		if ctx.Err() != nil {
+			return
+		}
+		img := n.ctl.Image()
+		if err := objstore.CheckGeneration(ctx, n.meters.store, img.ClusterID(), img.Generation()); errors.Is(err, objstore.ErrRestored) {
+			end(err)
+			n.abort()
+			return
 		}
 	}
 }

@@ -88,6 +88,9 @@ type Config struct {
 	TuneLogs       func(*sharedlog.Config)
 	TunePartitions func(*partition.SetConfig)
 	TuneController func(*controller.Config)
+	// GenerationEvery is how often the node looks whether the cluster was restored from
+	// a backup since, upon which it ends; default GenerationEvery.
+	GenerationEvery time.Duration
 	// AutoCreateTopics and DefaultPartitions are Kafka's
 	// auto.create.topics.enable and num.partitions.
 	AutoCreateTopics  bool
@@ -235,13 +238,21 @@ func (n *Node) Run(ctx context.Context) (err error) {
 
 // serve waits for the cluster's identity, then answers clients while one
 // incarnation after another hosts partitions.
-func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) error {
+func (n *Node) serve(ctx context.Context, endpoint metadata.Endpoint) (err error) {
 	if err := n.waitCluster(ctx); err != nil {
 		return ignoreCancel(ctx, err)
 	}
 	if err := n.claimStore(ctx); err != nil {
 		return ignoreCancel(ctx, err)
 	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer n.beside(ctx, func(ctx context.Context) { n.endIfRestored(ctx, end) })()
+	defer func() {
+		if cause := context.Cause(ctx); errors.Is(cause, objstore.ErrRestored) {
+			err = cause
+		}
+	}()
 	if err := n.openLocal(); err != nil {
 		return err
 	}

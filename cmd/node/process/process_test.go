@@ -138,6 +138,27 @@ func waitFor(ctx context.Context, t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// A node whose cluster is restored from a backup while it runs must not go on: what it
+// acknowledges is in no log of the restored cluster.
+func TestNodeEndsWhenItsClusterWasRestored(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	store, at, quorum := mem.New(), listen(t), listen(t)
+	n, err := process.New(process.Config{NodeID: 1, Bucket: store, Clients: at, Quorum: quorum, GenerationEvery: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	<-n.Ready()
+	if _, err := objstore.ClaimGeneration(ctx, store, n.Controller().Image().ClusterID(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, objstore.ErrRestored) {
+		t.Errorf("the node ended with %v", err)
+	}
+}
+
 // A stop goes from the outside in: partitions close while their log still waits for the
 // store, clients hear what became of their records, and the quorum is there until all
 // that is over.
