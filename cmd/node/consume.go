@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
@@ -116,7 +117,8 @@ func (f *consumeFlags) runGroup(cmd *cobra.Command, topic string, from kgo.Offse
 	if len(f.partitions) > 0 || f.untilEnd {
 		return usagef("--group shares the topic with other members: leave out --partitions and --until-end")
 	}
-	cl, err := f.connect(cmd.Context(), kgo.ConsumerGroup(f.group), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(from), kgo.AutoCommitMarks())
+	cl, err := f.connect(cmd.Context(), kgo.ConsumerGroup(f.group), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(from), kgo.AutoCommitMarks(),
+		kgo.Balancers(kgo.RangeBalancer(), kgo.RoundRobinBalancer(), kgo.StickyBalancer(), kgo.CooperativeStickyBalancer())) // whatever the group's members have
 	if err != nil {
 		return err
 	}
@@ -214,7 +216,7 @@ func (f *consumeFlags) poll(ctx context.Context, cl *kgo.Client, out io.Writer, 
 			return fmt.Errorf("nothing arrived for %v, and these partitions are not at the end they had: %s", f.timeout, f.behind(remaining))
 		}
 		for _, e := range fetches.Errors() {
-			return fmt.Errorf("consume partition %d of %s: %w", e.Partition, e.Topic, brokerError(e.Err, ""))
+			return f.failed(e)
 		}
 		var read []*kgo.Record
 		for it := fetches.RecordIter(); !it.Done() && !f.enough(printed); printed++ {
@@ -238,6 +240,17 @@ func (f *consumeFlags) poll(ctx context.Context, cl *kgo.Client, out io.Writer, 
 		}
 	}
 	return nil
+}
+
+// failed says what could not be read; an error without a topic is one of the group.
+func (f *consumeFlags) failed(e kgo.FetchError) error {
+	switch {
+	case e.Topic != "":
+		return fmt.Errorf("consume partition %d of %s: %w", e.Partition, e.Topic, brokerError(e.Err, ""))
+	case errors.Is(e.Err, kerr.InconsistentGroupProtocol):
+		return fmt.Errorf("join group %s: its members share partitions in a way that this command does not know (it offers range, roundrobin, sticky and cooperative-sticky), or are of another kind: 'ponor group describe %s' shows them: %w", f.group, f.group, e.Err)
+	}
+	return fmt.Errorf("read as a member of group %s: %w", f.group, brokerError(e.Err, ""))
 }
 
 // enough says whether --count records were printed.

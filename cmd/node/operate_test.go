@@ -542,3 +542,9 @@ func TestRecordsOfPartitionsThatMovedAreToldByARestore(t *testing.T) {
 		t.Errorf("%q\nwant %q", got, want)
 	}
 }
+
+// Who asks for compaction is told that there is none yet.
+func TestTopicsAreNotCompacted(t *testing.T) {
+	n := newTestNode(t)
+	n.says("topic create kept --config cleanup.policy=compact", exitOK, "created kept", "not compacted yet")
+}

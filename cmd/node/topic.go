@@ -72,6 +72,9 @@ func reportTopics(cmd *cobra.Command, res []kadm.CreateTopicResponse, ifAbsent b
 		switch {
 		case r.Err == nil:
 			cmd.Printf("created %s, %s\n", r.Topic, count(int(r.NumPartitions), "partition"))
+			if r.Configs["cleanup.policy"].Value != nil && strings.Contains(*r.Configs["cleanup.policy"].Value, "compact") {
+				cmd.PrintErrf("note: %s has cleanup.policy=compact, and logs of topics are not compacted yet: it keeps every record\n", r.Topic)
+			}
 		case ifAbsent && errors.Is(r.Err, kerr.TopicAlreadyExists):
 			cmd.Printf("%s exists already\n", r.Topic)
 		default:

@@ -18,7 +18,7 @@
 // # What else is in the directory
 //
 // Names that start with a dot are not objects: ".tmp/<owner>/<n>" has temporary
-// files of one owner, who removes what a crash left behind; NFS makes ".nfs*".
+// files of one owner, who removes what a crash left behind, an hour later or more; NFS makes ".nfs*".
 //
 // # NFS
 //
@@ -50,7 +50,8 @@ const tempRoot = ".tmp"
 type Options struct {
 	// Owner names this user of the directory across restarts (a node id), one
 	// key component. At New, temporary files that an earlier process of the
-	// same owner left are removed. Empty: a random name, nothing is removed.
+	// same owner left more than an hour ago are removed. Empty: a random name,
+	// nothing is removed.
 	Owner string
 	// FS is what the directory is on, default the operating system's with large
 	// writes past the page cache.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"time"
 
 	"ponor/internal/vfs"
 	"ponor/sharedlog/objstore"
@@ -27,7 +28,12 @@ type temp struct {
 // objects a second that took a third of a broker's CPU time. See vfs.Spreader.
 const tempDirs = 64
 
-// cleanTemp makes the owner's temporary directory and removes the files in it.
+// tempAge is how old a temporary file must be to be nobody's any more. A process that
+// is about to be refused, because another one runs under its name, must not take the
+// files away that this one has ready: what is younger stays until a later start.
+const tempAge = time.Hour
+
+// cleanTemp makes the owner's temporary directory and removes the old files in it.
 func (b *Bucket) cleanTemp() error {
 	if err := b.mkdirs(path.Dir(b.temp), b.temp); err != nil {
 		return err
@@ -48,6 +54,9 @@ func (b *Bucket) cleanTemp() error {
 			return err
 		}
 		for _, e := range old {
+			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) < tempAge {
+				continue
+			}
 			if err := b.fs.Remove(path.Join(b.temp, d.Name(), e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
