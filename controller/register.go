@@ -203,16 +203,22 @@ func (n *Node) checkMembership(img *metadata.Image) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m := n.mu.member
-	if m == nil || isClosed(m.fenced) || img.Live(m.inc) {
+	if m == nil || img.Live(m.inc) {
 		return
 	}
-	close(m.fenced)
+	ended := isClosed(m.fenced)
+	if !ended {
+		close(m.fenced)
+	}
+	// The other process's registration may come with a later image than the fence.
 	b, ok := img.Broker(n.cfg.NodeID)
 	if ok && m.inc.Less(b.Incarnation) && !n.mu.nonces[b.Nonce] {
 		n.fail(fmt.Errorf("node %d: %w: stop one of the two, or give it another node id", n.cfg.NodeID, ErrSuperseded))
 		return
 	}
-	n.log.Warn("this broker was fenced", "broker", m.inc.String())
+	if !ended {
+		n.log.Warn("this broker was fenced", "broker", m.inc.String())
+	}
 }
 
 // runMembership watches the image for the end of the registration.
