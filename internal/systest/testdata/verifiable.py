@@ -69,7 +69,7 @@ def kafka_python():
             say("partitions_revoked", partitions=partitions(revoked))
 
     c = KafkaConsumer(group_id=group, enable_auto_commit=False, auto_offset_reset="earliest", heartbeat_interval_ms=500,
-                      session_timeout_ms=10000, bootstrap_servers=settings["bootstrap.servers"].split(","))
+                      session_timeout_ms=30000, bootstrap_servers=settings["bootstrap.servers"].split(","))
     c.subscribe([topic], listener=Listener())
     while not stop.is_set():
         offsets = {t.partition: [m.offset for m in ms] for t, ms in c.poll(timeout_ms=200, max_records=500).items()}
