@@ -23,14 +23,7 @@ func ids(list ...int) (out []metadata.BrokerID) {
 func TestPlacementIsEvenAndSpreadsZones(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.voters(1)
-		for id := 2; id <= 6; id++ {
-			c.start(id, false)
-		}
-		for id := 1; id <= 6; id++ { // zones z1 z2 z0 z1 z2 z0
-			c.broker(c.nodes[id])
-		}
-		n := c.nodes[1]
+		n := c.brokers(6) // zones z1 z2 z0 z1 z2 z0
 		total := map[metadata.BrokerID]int{}
 		for i := range 7 {
 			id := c.topic(n, fmt.Sprintf("t%d", i), 10, 3)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -249,7 +247,7 @@ func clientAddress(b metadata.Broker) string {
 	if len(b.Endpoints) == 0 {
 		return ""
 	}
-	return net.JoinHostPort(b.Endpoints[0].Host, strconv.Itoa(int(b.Endpoints[0].Port)))
+	return b.Endpoints[0].Address()
 }
 
 // brokerState is how a broker stands to the balancer.

@@ -49,12 +49,9 @@ func TestNewBrokerGetsItsShare(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCluster(t)
-			c.voters(1)
-			n := c.nodes[1]
-			c.start(2, false)
-			for _, id := range []int{1, 2} {
-				c.broker(c.nodes[id])
-				obeys(c, c.nodes[id])
+			n := c.brokers(2)
+			for _, b := range c.nodes {
+				obeys(c, b)
 			}
 			id := c.topic(n, "t", 12, 2)
 			if off {
@@ -97,12 +94,9 @@ func TestNewBrokerGetsItsShare(t *testing.T) {
 func TestLeadersGoHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.voters(1)
-		n := c.nodes[1]
-		c.start(2, false)
-		for _, id := range []int{1, 2} {
-			c.broker(c.nodes[id])
-			obeys(c, c.nodes[id])
+		n := c.brokers(2)
+		for _, b := range c.nodes {
+			obeys(c, b)
 		}
 		id := c.topic(n, "t", 5, 2)
 		before := slices.Collect(n.Image().Partitions(id))
@@ -136,14 +130,9 @@ func TestLeadersGoHome(t *testing.T) {
 func TestHotPartitionsSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.voters(1)
-		n := c.nodes[1]
-		for id := 1; id <= 4; id++ {
-			if id > 1 {
-				c.start(id, false)
-			}
-			c.broker(c.nodes[id])
-			obeys(c, c.nodes[id])
+		n := c.brokers(4)
+		for _, b := range c.nodes {
+			obeys(c, b)
 		}
 		topic := c.topic(n, "t", 12, 3)
 		if err := n.SetBrokerState(c.context(), 4, func(b *metadata.Broker) { b.Cordoned = true }); err != nil {
@@ -248,12 +237,7 @@ func reports(n *node, topic metadata.TopicID, hot map[int32]bool) {
 func TestBalanceSaysWhoDoesNotServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.voters(1)
-		n := c.nodes[1]
-		c.start(2, false)
-		for _, id := range []int{1, 2} {
-			c.broker(c.nodes[id])
-		}
+		n := c.brokers(2)
 		n.SetStats(func() controller.Stats {
 			return controller.Stats{Trouble: "no space left on device", TroubleFor: time.Minute}
 		})

@@ -53,6 +53,20 @@ func (c *cluster) voters(n int) {
 	}
 }
 
+// brokers registers nodes 1..n, of which the first is a quorum of its own and is
+// returned.
+func (c *cluster) brokers(n int) *node {
+	c.t.Helper()
+	c.voters(1)
+	for id := 2; id <= n; id++ {
+		c.start(id, false)
+	}
+	for id := 1; id <= n; id++ {
+		c.broker(c.nodes[id])
+	}
+	return c.nodes[1]
+}
+
 // start starts a node, a voter or a plain broker.
 func (c *cluster) start(id int, voter bool) *node {
 	return c.startAs(fmt.Sprintf("n%d", id), id, voter)

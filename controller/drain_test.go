@@ -39,12 +39,7 @@ func operatorOf(t *testing.T, c *cluster, n *node) *rpc.Client {
 func TestSomeBrokerTakesPartitions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.voters(1)
-		n := c.nodes[1]
-		c.start(2, false)
-		for _, id := range []int{1, 2} {
-			c.broker(c.nodes[id])
-		}
+		n := c.brokers(2)
 		client := operatorOf(t, c, n)
 		ask := func(id metadata.BrokerID, cordoned, draining bool) string {
 			if err := controller.AskBrokerState(c.context(), client, id, cordoned, draining); err != nil {

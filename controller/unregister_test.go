@@ -29,14 +29,7 @@ func refusal(t *testing.T, err error, code controller.ErrorCode) string {
 func TestUnregisteredBrokerLeavesEveryReplicaList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.voters(1)
-		n := c.nodes[1]
-		for _, id := range []int{2, 3, 4} {
-			c.start(id, false)
-		}
-		for _, id := range []int{1, 2, 3, 4} {
-			c.broker(c.nodes[id])
-		}
+		n := c.brokers(4)
 		two, four := c.topic(n, "two", 12, 2), c.topic(n, "four", 2, 4)
 		if got := refusal(t, n.UnregisterBroker(c.context(), 9), controller.CodeUnknownBroker); !strings.Contains(got, "not registered") {
 			t.Errorf("of an unknown one: %q", got)
@@ -109,14 +102,7 @@ func TestVoterIsNotUnregistered(t *testing.T) {
 func TestUnregisteredBrokerLeavesReassignments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
-		c.voters(1)
-		n := c.nodes[1]
-		for _, id := range []int{2, 3, 4} {
-			c.start(id, false)
-		}
-		for _, id := range []int{1, 2, 3, 4} {
-			c.broker(c.nodes[id])
-		}
+		n := c.brokers(4)
 		n.SetMover(func([]controller.Move) {}) // nothing moves
 		create := func(name string, replicas ...int) metadata.TopicID {
 			id := c.topic(n, name, 1, 1)

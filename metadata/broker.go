@@ -3,6 +3,7 @@ package metadata
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 
@@ -73,6 +74,9 @@ type Endpoint struct {
 	Port     int32
 	Security string // security protocol
 }
+
+// Address is what clients dial, host:port.
+func (e Endpoint) Address() string { return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) }
 
 // Broker is a registered broker with its newest incarnation.
 type Broker struct {

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
 
 	"ponor/controller"
-	"ponor/rpc"
 )
 
 func newBalance() *cobra.Command {
@@ -108,7 +106,7 @@ func askBalanceOf(ctx context.Context, addresses []string, each time.Duration) (
 func askBalanceAt(ctx context.Context, address string, limit time.Duration) (controller.Balance, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	c, err := rpc.Dial(ctx, new(net.Dialer).DialContext, address, rpc.ClientConfig{ClientID: "ponor-cli"})
+	c, err := dialBroker(ctx, address)
 	if err != nil {
 		return controller.Balance{}, err
 	}

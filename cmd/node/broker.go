@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 	"time"
 
@@ -67,18 +66,13 @@ take its place in replica lists. A process that is started with its id registers
 			if err != nil {
 				return usagef("%q is not a node id; 'ponor cluster status' shows them", args[0])
 			}
-			cl, err := f.connect(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer cl.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
-			defer cancel()
-			if err := unregister(ctx, cl, int32(id)); err != nil {
-				return fmt.Errorf("unregister broker %d: %w", id, err)
-			}
-			cmd.Printf("unregistered broker %d\n", id)
-			return nil
+			return f.withClient(cmd, func(ctx context.Context, cl *kgo.Client) error {
+				if err := unregister(ctx, cl, int32(id)); err != nil {
+					return fmt.Errorf("unregister broker %d: %w", id, err)
+				}
+				cmd.Printf("unregistered broker %d\n", id)
+				return nil
+			})
 		},
 	}
 	f.register(cmd)
@@ -107,9 +101,9 @@ func setBrokerState(ctx context.Context, adm *kadm.Client, id metadata.BrokerID,
 	}
 	err = fmt.Errorf("the cluster lists no broker")
 	for _, b := range md.Brokers {
-		addr := net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+		addr := hostPort(b.Host, b.Port)
 		var c *rpc.Client
-		if c, err = rpc.Dial(ctx, new(net.Dialer).DialContext, addr, rpc.ClientConfig{ClientID: "ponor-cli"}); err != nil {
+		if c, err = dialBroker(ctx, addr); err != nil {
 			continue // another one will do
 		}
 		err = controller.AskBrokerState(ctx, c, id, cordoned, draining)

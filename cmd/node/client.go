@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"ponor/rpc"
 )
 
 const defaultBootstrap = "127.0.0.1:9092"
@@ -109,6 +113,15 @@ func (f *clientFlags) silence(err error) error {
 
 // withAdmin runs fn with an admin client and the command's timeout.
 func (f *clientFlags) withAdmin(cmd *cobra.Command, fn func(context.Context, *kadm.Client) error) error {
+	return f.withClient(cmd, func(ctx context.Context, cl *kgo.Client) error {
+		adm := kadm.NewClient(cl)
+		adm.SetTimeoutMillis(int32(f.timeout.Milliseconds()))
+		return fn(ctx, adm)
+	})
+}
+
+// withClient runs fn with a client and the command's timeout.
+func (f *clientFlags) withClient(cmd *cobra.Command, fn func(context.Context, *kgo.Client) error) error {
 	cl, err := f.connect(cmd.Context())
 	if err != nil {
 		return err
@@ -116,9 +129,7 @@ func (f *clientFlags) withAdmin(cmd *cobra.Command, fn func(context.Context, *ka
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
-	adm := kadm.NewClient(cl)
-	adm.SetTimeoutMillis(int32(f.timeout.Milliseconds()))
-	return fn(ctx, adm)
+	return fn(ctx, cl)
 }
 
 // brokerError joins a Kafka error code and the broker's own words for it.
@@ -160,4 +171,11 @@ func (f *clientFlags) completeTopics(*cobra.Command, []string, string) ([]string
 		topics, err := adm.ListTopics(ctx)
 		return topics.Names(), err
 	})
+}
+
+func hostPort(host string, port int32) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
+
+// dialBroker connects to a broker for what Kafka's protocol cannot say.
+func dialBroker(ctx context.Context, address string) (*rpc.Client, error) {
+	return rpc.Dial(ctx, new(net.Dialer).DialContext, address, rpc.ClientConfig{ClientID: "ponor-cli"})
 }

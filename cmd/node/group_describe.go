@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	"ponor/cmd/node/process"
 	"ponor/coordinator/group"
-	"ponor/rpc"
 )
 
 func newGroupDescribe() *cobra.Command {
@@ -71,7 +69,7 @@ func describeGroups(ctx context.Context, adm *kadm.Client, names []string) ([]gr
 func inspectGroup(ctx context.Context, v *groupView) (group.Inspection, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	c, err := rpc.Dial(ctx, new(net.Dialer).DialContext, v.address, rpc.ClientConfig{ClientID: "ponor-cli"})
+	c, err := dialBroker(ctx, v.address)
 	if err != nil {
 		return group.Inspection{}, fmt.Errorf("ask the coordinator of group %s: %w", v.Name, err)
 	}
@@ -90,8 +88,6 @@ func (v *groupView) date(commits []group.Commit) {
 		}
 	}
 }
-
-func hostPort(host string, port int32) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
 
 func printGroups(p *printer, now time.Time, views []groupView) {
 	first := true

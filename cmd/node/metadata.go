@@ -224,7 +224,7 @@ func answering(ctx context.Context, img *metadata.Image) []string {
 			all[b.ControllerAddress] = true
 		}
 		for _, e := range b.Endpoints {
-			all[hostPort(e.Host, e.Port)] = true
+			all[e.Address()] = true
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"time"
@@ -116,7 +115,7 @@ func (f *clientFlags) withBroker(ctx context.Context, fn func(*rpc.Client) error
 	if err != nil {
 		return err
 	}
-	c, err := rpc.Dial(ctx, new(net.Dialer).DialContext, seed, rpc.ClientConfig{ClientID: "ponor-cli"})
+	c, err := dialBroker(ctx, seed)
 	if err != nil {
 		return f.silence(err)
 	}

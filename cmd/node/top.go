@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -22,7 +21,6 @@ import (
 
 	"ponor/cmd/node/process"
 	"ponor/internal/metrics"
-	"ponor/rpc"
 )
 
 // topPatience is how long one look at a broker may take.
@@ -106,7 +104,7 @@ func brokersOf(adm *kadm.Client) func(context.Context) ([]endpoint, error) {
 		}
 		list := make([]endpoint, len(md.Brokers))
 		for i, b := range md.Brokers {
-			addr := net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+			addr := hostPort(b.Host, b.Port)
 			list[i] = endpoint{name: strconv.Itoa(int(b.NodeID)), ask: func(ctx context.Context) ([]byte, error) { return askBroker(ctx, addr) }}
 		}
 		return list, nil
@@ -114,7 +112,7 @@ func brokersOf(adm *kadm.Client) func(context.Context) ([]endpoint, error) {
 }
 
 func askBroker(ctx context.Context, addr string) ([]byte, error) {
-	c, err := rpc.Dial(ctx, new(net.Dialer).DialContext, addr, rpc.ClientConfig{ClientID: "ponor-cli"})
+	c, err := dialBroker(ctx, addr)
 	if err != nil {
 		return nil, err
 	}

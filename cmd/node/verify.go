@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"time"
@@ -211,7 +210,7 @@ func (v *storeVerify) ask(ctx context.Context) (*metadata.Image, error) {
 	err := errors.New("--bootstrap is empty")
 	for _, seed := range v.seeds() {
 		var c *rpc.Client
-		if c, err = rpc.Dial(ctx, new(net.Dialer).DialContext, seed, rpc.ClientConfig{ClientID: "ponor-cli"}); err != nil {
+		if c, err = dialBroker(ctx, seed); err != nil {
 			continue
 		}
 		var img *metadata.Image

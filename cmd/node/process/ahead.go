@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 
 	"ponor/commitlog"
 	"ponor/coordinator"
@@ -85,7 +84,7 @@ func (n *Node) sendAhead(ctx context.Context, topic metadata.TopicID, partition 
 	if !ok || !has || b.Incarnation != to {
 		return fmt.Errorf("broker %s is gone", to)
 	}
-	c, err := rpc.Dial(ctx, n.dial(), net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))), rpc.ClientConfig{ClientID: fmt.Sprint("broker-", n.cfg.NodeID)})
+	c, err := rpc.Dial(ctx, n.dial(), e.Address(), rpc.ClientConfig{ClientID: fmt.Sprint("broker-", n.cfg.NodeID)})
 	if err != nil {
 		return err
 	}
