@@ -24,7 +24,9 @@
 //	C7  Readers see whole batches below Stable only; Start <= Stable <= End;
 //	    Start and Stable never move back while a Log is open.
 //	C8  Read returns the batch that contains the offset asked for, even if it
-//	    starts below it, and goes on with whole batches. A read at Stable is
+//	    starts below it, and goes on with whole batches. It may end before its
+//	    limits where what follows lies elsewhere (in another file or object,
+//	    not in memory), but has something if a batch fits. A read at Stable is
 //	    empty, below Start or above End ErrOffsetOutOfRange. It never waits for
 //	    data to be appended.
 //	C9  Base offset and leader epoch are patched into the stored batch; no

@@ -57,7 +57,7 @@ func (e *edit) set(index **btree.Map[uint64, *streamSet], epoch uint64) *streamS
 	}
 	if ok {
 		e.copying.Lock()
-		s = s.Copy()
+		s = &streamSet{*s.Map.Copy()}
 		e.copying.Unlock()
 	} else {
 		s = new(streamSet)

@@ -15,8 +15,12 @@ import (
 // generation it is the image's version.
 type Index uint64
 
-// streamSet is a set of streams, shared between images like every table.
-type streamSet = btree.Map[commitlog.StreamID, struct{}]
+// streamSet is a set of streams, shared between images like every table. It is
+// a type of its own because a btree.Map copies values that can copy themselves,
+// all of a node with every write to one.
+type streamSet struct {
+	btree.Map[commitlog.StreamID, struct{}]
+}
 
 // topic is the record of a topic. It is replaced, never changed.
 type topic struct {

@@ -198,7 +198,7 @@ func TestSameOwned(t *testing.T) {
 		}
 	}
 	check("a commit", true, w.as(a, commit(0, run(s[0], 0, slot(a, 0, 0, 1, 0)))))
-	check("another's flip to a third", true, register(3, 3))
+	check("a registration", true, register(3, 3))
 	check("a flip to it", false, w.as(b, flip(s[1], 0, 0, a)))
 	check("a flip from it", false, w.as(a, flip(s[1], 1, 0, b)))
 	check("a config", true, alter(metadata.KindTopic, "t", "a", "1"))
@@ -206,4 +206,9 @@ func TestSameOwned(t *testing.T) {
 	w.topic("u", 2, b)
 	check("a fence that names it", false, fence(b, a, assign(2, 0, a)))
 	check("what it waits for is sealed", false, w.as(a, sealed(b, 0)))
+	before := w.img
+	w.topic("v", 3, inc{Broker: 3, Epoch: 3})
+	if !w.img.SameOwned(before, a) {
+		t.Error("a topic of another broker changed what it owns")
+	}
 }

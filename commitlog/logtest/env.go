@@ -134,6 +134,23 @@ func (e *env) read(l commitlog.Log, from commitlog.Offset, opts commitlog.ReadOp
 	return out
 }
 
+// readParts reads what opts allow, going on where a read ended before its limits.
+func (e *env) readParts(l commitlog.Log, from commitlog.Offset, opts commitlog.ReadOptions) (out []commitlog.Batch) {
+	e.Helper()
+	for {
+		part := e.read(l, from, opts)
+		out = append(out, part...)
+		for _, b := range part {
+			opts.MaxBytes -= len(b)
+			from = b.LastOffset() + 1
+		}
+		opts.MinOne = false
+		if len(part) == 0 || opts.MaxBytes <= 0 {
+			return out
+		}
+	}
+}
+
 func readOnce(ctx context.Context, l commitlog.Log, from commitlog.Offset, opts commitlog.ReadOptions) ([]commitlog.Batch, error) {
 	rec, err := l.Read(ctx, from, opts)
 	if err != nil {

@@ -78,7 +78,7 @@ func trimmedStaysTrimmed(tb testing.TB, w World) {
 	if got := e.bounds(l2).Start; got != 28 {
 		e.Errorf("start is %d, want 28", got)
 	}
-	if got := e.read(l2, 28, commitlog.ReadOptions{MaxBytes: 1 << 20}); len(got) != 16 || got[0].BaseOffset() != 27 {
+	if got := e.readParts(l2, 28, commitlog.ReadOptions{MaxBytes: 1 << 20}); len(got) != 16 || got[0].BaseOffset() != 27 {
 		e.Errorf("read at 28 gives %d batches", len(got))
 	}
 	e.close(l2)

@@ -109,7 +109,7 @@ func readStartsInside(tb testing.TB, w World) {
 		base := commitlog.Offset(0)
 		for i, n := range sizes {
 			for from := base; from < base+n; from++ {
-				got := e.read(l, from, commitlog.ReadOptions{MaxBytes: 1 << 20})
+				got := e.readParts(l, from, commitlog.ReadOptions{MaxBytes: 1 << 20})
 				if len(got) != len(all)-i || got[0].BaseOffset() != base || !sameBut(got[0], all[i]) {
 					e.Fatalf("read at %d gives %d batches, want %d from the one at %d", from, len(got), len(all)-i, base)
 				}
@@ -149,7 +149,7 @@ func readKeepsLimits(tb testing.TB, w World) {
 		{"limit above stable", commitlog.ReadOptions{MaxBytes: 1 << 20, Limit: 1000}, 6},
 	}
 	for _, c := range cases {
-		if got := e.read(l, 0, c.opts); len(got) != c.want {
+		if got := e.readParts(l, 0, c.opts); len(got) != c.want {
 			e.Errorf("%s: %d batches, want %d", c.name, len(got), c.want)
 		}
 	}
@@ -188,7 +188,7 @@ func readOutside(tb testing.TB, w World) {
 			e.Errorf("read at %d of 7 to 12 gives %v, want ErrOffsetOutOfRange", from, err)
 		}
 	}
-	if got := e.read(l, 7, commitlog.ReadOptions{MaxBytes: 1 << 20}); len(got) != 2 {
+	if got := e.readParts(l, 7, commitlog.ReadOptions{MaxBytes: 1 << 20}); len(got) != 2 {
 		e.Errorf("read at start gives %d batches, want 2", len(got))
 	}
 	e.close(l)
