@@ -26,7 +26,9 @@ func TestBrokenLogsAreCaught(t *testing.T) {
 					t.Fatal("there is no such clause")
 				}
 				synctest.Test(t, func(t *testing.T) {
-					r := record(t, func(tb testing.TB) { c.Test(tb, m.breakIt(memlog.New(memlog.Config{}))) })
+					// With a latency, nothing becomes durable before the clause waits.
+					store := memlog.New(memlog.Config{Latency: time.Millisecond})
+					r := record(t, func(tb testing.TB) { c.Test(tb, m.breakIt(store)) })
 					if !r.Failed() {
 						t.Error("the fault was not noticed")
 					}
