@@ -36,7 +36,9 @@ import (
 //
 // Not franz-go: it counts from the answer, so that a hold as long as the interval would
 // cover half of the time; and what its group loop has to do meanwhile, such as to join
-// again for topics that were added, waits for the answer.
+// again for topics that were added, waits for the answer, as does the end of each
+// transaction of a GroupTransactSession (which sends a heartbeat to see that its member is
+// still one).
 var holding = map[string]bool{
 	"apache-kafka-java":      true,
 	"librdkafka":             true,
