@@ -207,7 +207,8 @@ func (r *Reader) plain(rec *Record) bool {
 	if !ok || value < -1 || i+max(0, int(value))+1 != end || b[end-1] != 0 {
 		return false
 	}
-	*rec = Record{OffsetDelta: offset, TimestampDelta: int64(stamp), Attributes: attributes, KeyBytes: key, ValueBytes: value}
+	rec.OffsetDelta, rec.TimestampDelta, rec.Attributes = offset, int64(stamp), attributes
+	rec.KeyBytes, rec.ValueBytes, rec.Headers = key, value, 0
 	r.pos += end
 	return true
 }
