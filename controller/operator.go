@@ -59,8 +59,11 @@ func AskBrokerState(ctx context.Context, c *rpc.Client, id metadata.BrokerID, co
 		return fmt.Errorf("encode broker state: %w", err)
 	}
 	reply, err := c.Call(ctx, keyBrokerState, 0, b)
-	if err != nil {
-		return fmt.Errorf("set state of broker %d: %w; is this a Ponor cluster?", id, err)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("set state of broker %d: %w", id, err)
+	case err != nil:
+		return fmt.Errorf("set state of broker %d: %w: %w; is this a Ponor cluster?", id, ErrForeign, err)
 	}
 	resp := new(controllerpb.AdminResponse)
 	if err := proto.Unmarshal(reply, resp); err != nil {

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -71,47 +69,13 @@ smoothed over some 15 s.`,
 	return cmd
 }
 
-// askEach is how long a broker may take to say what the controller knows.
-const askEach = 2 * time.Second
-
 // askBalance asks any broker, over its listener for clients.
 func askBalance(ctx context.Context, adm *kadm.Client) (controller.Balance, error) {
-	md, err := adm.BrokerMetadata(ctx)
-	if err != nil {
-		return controller.Balance{}, fmt.Errorf("find the brokers: %w", err)
-	}
-	var addresses []string
-	for _, b := range md.Brokers {
-		addresses = append(addresses, hostPort(b.Host, b.Port))
-	}
-	return askBalanceOf(ctx, addresses, askEach)
-}
-
-// askBalanceOf asks one broker after another until one answers. Only if none is a Ponor
-// broker is the error controller.ErrForeign: one that goes away looks like that too.
-func askBalanceOf(ctx context.Context, addresses []string, each time.Duration) (controller.Balance, error) {
-	err := errors.New("the cluster lists no broker")
-	for i, address := range addresses {
-		b, e := askBalanceAt(ctx, address, each)
-		if e == nil {
-			return b, nil
-		}
-		if i == 0 || !errors.Is(e, controller.ErrForeign) {
-			err = e
-		}
-	}
-	return controller.Balance{}, err
-}
-
-func askBalanceAt(ctx context.Context, address string, limit time.Duration) (controller.Balance, error) {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	c, err := dialBroker(ctx, address)
+	addresses, err := brokerAddresses(ctx, adm)
 	if err != nil {
 		return controller.Balance{}, err
 	}
-	defer func() { _ = c.Close() }()
-	return controller.AskBalance(ctx, c)
+	return askAny(ctx, addresses, askEach, controller.AskBalance)
 }
 
 func balanceViewOf(b controller.Balance) balanceView {

@@ -93,23 +93,19 @@ func unregister(ctx context.Context, cl *kgo.Client, id int32) error {
 	return brokerError(kerr.ErrorForCode(resp.ErrorCode), message)
 }
 
-// setBrokerState asks any broker, over its listener for clients.
+// setEach is how long a broker may take to have the cluster change something.
+const setEach = 5 * time.Second
+
+// setBrokerState asks any broker, over its listener for clients. To ask another one again
+// changes nothing more.
 func setBrokerState(ctx context.Context, adm *kadm.Client, id metadata.BrokerID, cordoned, draining bool) error {
-	md, err := adm.Metadata(ctx)
+	addresses, err := brokerAddresses(ctx, adm)
 	if err != nil {
-		return fmt.Errorf("find the brokers: %w", err)
+		return err
 	}
-	err = fmt.Errorf("the cluster lists no broker")
-	for _, b := range md.Brokers {
-		addr := hostPort(b.Host, b.Port)
-		var c *rpc.Client
-		if c, err = dialBroker(ctx, addr); err != nil {
-			continue // another one will do
-		}
-		err = controller.AskBrokerState(ctx, c, id, cordoned, draining)
-		_ = c.Close()
-		break
-	}
+	_, err = askAny(ctx, addresses, setEach, func(ctx context.Context, c *rpc.Client) (struct{}, error) {
+		return struct{}{}, controller.AskBrokerState(ctx, c, id, cordoned, draining)
+	})
 	return err
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"ponor/controller"
 	"ponor/rpc"
 )
 
@@ -178,4 +179,59 @@ func hostPort(host string, port int32) string { return net.JoinHostPort(host, st
 // dialBroker connects to a broker for what Kafka's protocol cannot say.
 func dialBroker(ctx context.Context, address string) (*rpc.Client, error) {
 	return rpc.Dial(ctx, new(net.Dialer).DialContext, address, rpc.ClientConfig{ClientID: "ponor-cli"})
+}
+
+// brokerAddresses lists the listeners for clients of the brokers that the cluster knows.
+func brokerAddresses(ctx context.Context, adm *kadm.Client) ([]string, error) {
+	md, err := adm.BrokerMetadata(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find the brokers: %w", err)
+	}
+	var addresses []string
+	for _, b := range md.Brokers {
+		addresses = append(addresses, hostPort(b.Host, b.Port))
+	}
+	return addresses, nil
+}
+
+// askEach is how long a broker may take to say what any could say.
+const askEach = 2 * time.Second
+
+// askAny asks one broker after another until one answers, each for a limited time: one
+// that hangs takes connections and says nothing. If none does what it is asked, what one
+// said counts more than what was not heard, and only if none is a Ponor broker is the
+// error controller.ErrForeign: one that goes away looks like that too.
+func askAny[T any](ctx context.Context, addresses []string, each time.Duration, ask func(context.Context, *rpc.Client) (T, error)) (T, error) {
+	const foreign, unheard, refused = 1, 2, 3
+	err, rank := errors.New("there is no broker to ask"), 0
+	for _, address := range addresses {
+		answer, said, e := askOne(ctx, address, each, ask)
+		if e == nil {
+			return answer, nil
+		}
+		r := unheard
+		if errors.Is(e, controller.ErrForeign) {
+			r = foreign
+		} else if said {
+			r = refused
+		}
+		if r > rank {
+			err, rank = e, r
+		}
+	}
+	var none T
+	return none, err
+}
+
+// askOne says whether the broker said something.
+func askOne[T any](ctx context.Context, address string, limit time.Duration, ask func(context.Context, *rpc.Client) (T, error)) (answer T, said bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	c, err := dialBroker(ctx, address)
+	if err != nil {
+		return answer, false, err
+	}
+	defer func() { _ = c.Close() }()
+	answer, err = ask(ctx, c)
+	return answer, ctx.Err() == nil, err
 }

@@ -22,6 +22,7 @@ import (
 	"ponor/internal/ports"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
+	"ponor/rpc"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/verify"
 	"ponor/sharedlog/wal"
@@ -426,15 +427,31 @@ func TestABrokerThatHangsIsPassedOver(t *testing.T) {
 			_ = c.Close()
 		}
 	}()
-	b, err := askBalanceOf(t.Context(), []string{hangs.Addr().String(), leaves.Addr().String(), "127.0.0.1:1", n.clients}, time.Second)
+	b, err := askAny(t.Context(), []string{hangs.Addr().String(), leaves.Addr().String(), "127.0.0.1:1", n.clients}, time.Second, controller.AskBalance)
 	if err != nil || len(b.Brokers) != 1 {
 		t.Errorf("asked for the balance: %+v, %v", b, err)
 	}
-	if _, err := askBalanceOf(t.Context(), []string{leaves.Addr().String(), hangs.Addr().String()}, 100*time.Millisecond); err == nil || errors.Is(err, controller.ErrForeign) {
+	if _, err := askAny(t.Context(), []string{leaves.Addr().String(), hangs.Addr().String()}, 100*time.Millisecond, controller.AskBalance); err == nil || errors.Is(err, controller.ErrForeign) {
 		t.Errorf("one that hangs may be a Ponor broker: %v", err)
 	}
-	if _, err := askBalanceOf(t.Context(), []string{leaves.Addr().String()}, time.Second); !errors.Is(err, controller.ErrForeign) {
+	if _, err := askAny(t.Context(), []string{leaves.Addr().String()}, time.Second, controller.AskBalance); !errors.Is(err, controller.ErrForeign) {
 		t.Errorf("one that hangs up on a call that it does not know: %v", err)
+	}
+	v := storeVerify{clientFlags: clientFlags{bootstrap: hangs.Addr().String() + "," + n.clients, timeout: 2 * time.Second}}
+	if img, err := v.ask(t.Context()); err != nil || img.ClusterID() == "" {
+		t.Errorf("asked for the metadata: %v", err)
+	}
+	cordon := func(id metadata.BrokerID) error {
+		_, err := askAny(t.Context(), []string{hangs.Addr().String(), n.clients, hangs.Addr().String()}, time.Second, func(ctx context.Context, c *rpc.Client) (struct{}, error) {
+			return struct{}{}, controller.AskBrokerState(ctx, c, id, false, false)
+		})
+		return err
+	}
+	if err := cordon(1); err != nil {
+		t.Errorf("set the state of a broker: %v", err)
+	}
+	if err := cordon(9); err == nil || !strings.Contains(err.Error(), "not registered") {
+		t.Errorf("what one said counts more than those that hang: %v", err)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"ponor/controller"
 	"ponor/metadata"
 	"ponor/partition"
-	"ponor/rpc"
 	"ponor/sharedlog/objstore"
 	"ponor/sharedlog/verify"
 )
@@ -207,18 +206,10 @@ func (v *storeVerify) source(cmd *cobra.Command, out *verified) (func(context.Co
 func (v *storeVerify) ask(ctx context.Context) (*metadata.Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
-	err := errors.New("--bootstrap is empty")
-	for _, seed := range v.seeds() {
-		var c *rpc.Client
-		if c, err = dialBroker(ctx, seed); err != nil {
-			continue
-		}
-		var img *metadata.Image
-		img, err = controller.AskImage(ctx, c)
-		_ = c.Close()
-		if err == nil {
-			return img, nil
-		}
+	seeds := v.seeds()
+	img, err := askAny(ctx, seeds, v.timeout/time.Duration(max(1, len(seeds))), controller.AskImage)
+	if err == nil {
+		return img, nil
 	}
 	return nil, fmt.Errorf("ask the cluster at %s: %w; for a stopped cluster give --metadata", v.bootstrap, err)
 }
