@@ -79,7 +79,7 @@ func (s *server) inUse(l *leadership, reg *metadatapb.RegisterBroker) *controlle
 	}
 	where := "an unknown address"
 	if len(b.Endpoints) > 0 {
-		where = fmt.Sprintf("%s:%d", b.Endpoints[0].Host, b.Endpoints[0].Port)
+		where = b.Endpoints[0].Address()
 	}
 	return s.outcome(controllerpb.Code_IN_USE, fmt.Errorf(
 		"another process is running as node %d at %s: stop it, or start this one with another node id", b.ID, where))

@@ -21,6 +21,7 @@ type groupReport struct {
 	// Since is when the group's state began, Unix ms, 0 for not known.
 	Since      int64             `json:"state_since,omitempty"`
 	Awaited    []group.Awaited   `json:"awaited,omitempty"`
+	Unheard    []group.Unheard   `json:"unheard,omitempty"`
 	Rebalances []group.Rebalance `json:"rebalances,omitempty"`
 	// History is why there is none.
 	History string `json:"history,omitempty"`
@@ -100,7 +101,7 @@ func compareLooks(before, after groupView, watched time.Duration, ages map[strin
 
 // remember adds what the coordinator knows.
 func (r *groupReport) remember(i group.Inspection) {
-	r.Since, r.Awaited, r.Rebalances = i.Since, i.Awaited, i.Rebalances
+	r.Since, r.Awaited, r.Unheard, r.Rebalances = i.Since, i.Awaited, i.Unheard, i.Rebalances
 	for n := range r.Partitions {
 		for _, c := range i.Commits {
 			if p := &r.Partitions[n]; c.Topic == p.Topic && c.Partition == p.Partition {

@@ -22,6 +22,7 @@ const (
 	verdictNoMembers  = "no-members"
 	verdictRebalances = "rebalancing"
 	verdictForever    = "rebalancing-for-ever"
+	verdictUnheard    = "members-unheard"
 	verdictRestless   = "restless"
 	verdictLost       = "records-lost"
 	verdictBeyond     = "beyond-end"
@@ -38,6 +39,9 @@ const (
 	// restlessCount how many of them a deployment or a restart does not explain.
 	restlessSpan  = 5 * time.Minute
 	restlessCount = 6
+	// heardWithin is how long it may take live members to find their coordinator and
+	// send a heartbeat.
+	heardWithin = 5 * time.Second
 	// offences is how often one member must hold the others up to be named.
 	offences = 2
 )
@@ -45,7 +49,7 @@ const (
 // diagnose looks for the first thing that is wrong, the gravest first.
 func diagnose(r *groupReport) verdictView {
 	for _, look := range []func(*groupReport) (verdictView, bool){
-		noMembers, heldUp, rebalancing, restless, lost, beyond, stuck, slow, unread, behind, noCommits,
+		noMembers, heldUp, rebalancing, unheard, restless, lost, beyond, stuck, slow, unread, behind, noCommits,
 	} {
 		if v, ok := look(r); ok {
 			return v
@@ -260,6 +264,25 @@ func rebalancing(r *groupReport) (verdictView, bool) {
 		text += fmt.Sprintf(", for %s more at most", spanText(time.UnixMilli(r.Awaited[0].Until).Sub(r.now)))
 	}
 	return verdictView{verdictRebalances, text, "look again in a moment; a group is silent for as long as its slowest member takes to join"}, true
+}
+
+// unheard is a group whose coordinator has moved and has not heard of members since. Live
+// ones are heard within a heartbeat interval, seconds.
+func unheard(r *groupReport) (verdictView, bool) {
+	if len(r.Unheard) == 0 {
+		return verdictView{}, false
+	}
+	u := r.Unheard[0]
+	if r.now.Sub(time.UnixMilli(u.Since)) < heardWithin {
+		return verdictView{}, false
+	}
+	text := fmt.Sprintf("member %s at %s", cmp.Or(u.Instance, u.Client, u.Member), u.Host)
+	if n := len(r.Unheard); n > 1 {
+		text += fmt.Sprintf(" (and %d more)", n-1)
+	}
+	text += fmt.Sprintf(" has not been heard of since the group's coordinator moved or started %s ago", spanText(r.now.Sub(time.UnixMilli(u.Since))))
+	return verdictView{verdictUnheard, text,
+		fmt.Sprintf("if it is dead, its partitions go to others in %s, when its session ends; look whether its process runs", spanText(time.UnixMilli(u.Until).Sub(r.now)))}, true
 }
 
 func restless(r *groupReport) (verdictView, bool) {

@@ -374,6 +374,7 @@ func (c *classicGroup) expiresSince(committed int64) (int64, bool) {
 func (c *classicGroup) loaded(now time.Time) {
 	for _, m := range c.members {
 		c.alive(now, m)
+		m.unheard = now
 	}
 	if len(c.members) > c.m.cfg().MaxSize {
 		c.prepare(now) // the limit was lowered: the last to join again stay out

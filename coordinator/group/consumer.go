@@ -198,6 +198,7 @@ func (c *consumerGroup) loaded(now time.Time) {
 	for _, m := range c.members {
 		c.own(m)
 		c.alive(now, m)
+		m.unheard = now
 		c.awaitRevocation(now, m)
 	}
 	c.settled = c.epoch == c.targetEpoch && c.reconciled()

@@ -75,6 +75,9 @@ type consumerMember struct {
 	// deadline is when its session ends, revokeBy when it must have given up what it
 	// has to; joinBy and syncBy are for classic members. Zero is never.
 	deadline, revokeBy, joinBy, syncBy time.Time
+	// unheard is when its coordinator was loaded if it was not heard of since, zero if
+	// it was.
+	unheard time.Time
 }
 
 // due is the earliest that it must do something by.
@@ -96,7 +99,7 @@ func (c *consumerGroup) alive(now time.Time, m *consumerMember) {
 	if m.classic != nil {
 		session = m.classic.sessionTimeout
 	}
-	m.deadline = now.Add(session)
+	m.deadline, m.unheard = now.Add(session), time.Time{}
 	c.m.wakeBy(c.g, m.deadline)
 }
 

@@ -212,3 +212,45 @@ func TestHistoryOfAConsumerGroup(t *testing.T) {
 		t.Errorf("settled, and waits for %+v", v.Awaited)
 	}
 }
+
+// unheardAre checks whom a coordinator has not heard of since it loaded, and that their
+// sessions, which began then, end as said.
+func unheardAre(t *testing.T, v group.Inspection, loaded time.Time, session time.Duration, want ...string) {
+	t.Helper()
+	var got []string
+	for _, u := range v.Unheard {
+		got = append(got, u.Member)
+		if u.Since != loaded.UnixMilli() || u.Until != loaded.Add(session).UnixMilli() {
+			t.Errorf("unheard %+v, want since %d until %d", u, loaded.UnixMilli(), loaded.Add(session).UnixMilli())
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("unheard are %q, want %q", got, want)
+	}
+}
+
+func TestMembersAreUnheardUntilTheySpeakToANewCoordinator(t *testing.T) {
+	r := newRig(t)
+	ids, generation := r.stable(2)
+	unheardAre(t, r.inspect(), r.now, 0)
+	r.crash()
+	loaded := r.now
+	unheardAre(t, r.inspect(), loaded, 10*time.Second, ids...)
+	r.pass(time.Second)
+	r.hold(ids[1], generation)
+	unheardAre(t, r.inspect(), loaded, 10*time.Second, ids[0])
+
+	b := newBench(t)
+	b.topics.put("t", 4)
+	one, two := b.subscriber("one", "t"), b.subscriber("two", "t")
+	b.settle(one, two)
+	b.failOver()
+	loaded = b.now
+	v, _ := b.m.Inspect("g")
+	unheardAre(t, v, loaded, 45*time.Second, "one", "two")
+	one.beat()
+	v, _ = b.m.Inspect("g")
+	unheardAre(t, v, loaded, 45*time.Second, "two")
+}

@@ -19,6 +19,10 @@ type Inspection struct {
 	Since int64 `json:"since,omitempty"`
 	// Awaited are members that the rebalance under way waits for.
 	Awaited []Awaited `json:"awaited,omitempty"`
+	// Unheard are members that were not heard of since the group's coordinator is where
+	// it is; they may have died with, or before, the one that it was. Their sessions
+	// began anew.
+	Unheard []Unheard `json:"unheard,omitempty"`
 	// Rebalances are the newest, oldest first, since the coordinator loaded; the
 	// last may be under way.
 	Rebalances []Rebalance `json:"rebalances,omitempty"`
@@ -33,6 +37,12 @@ type Awaited struct {
 	Host     string `json:"host"`
 	// Until is when the group goes on without it, Unix ms.
 	Until int64 `json:"until"`
+}
+
+// Unheard is a member that its coordinator has not heard of.
+type Unheard struct {
+	Awaited       // Until is when its session ends.
+	Since   int64 `json:"since"` // when its coordinator was loaded, Unix ms
 }
 
 // Commit is when an offset was committed.
@@ -57,9 +67,9 @@ func (m *Machine) Inspect(id string) (Inspection, bool) {
 	}
 	switch members := g.members.(type) {
 	case *classicGroup:
-		v.Since, v.Awaited = max(members.since, 0), members.awaited()
+		v.Since, v.Awaited, v.Unheard = max(members.since, 0), members.awaited(), members.unheard()
 	case *consumerGroup:
-		v.Awaited = members.awaited()
+		v.Awaited, v.Unheard = members.awaited(), members.unheard()
 	}
 	return v, true
 }
@@ -89,6 +99,24 @@ func (c *consumerGroup) awaited() []Awaited {
 	for _, id := range slices.Sorted(maps.Keys(c.members)) {
 		if m := c.members[id]; !m.revokeBy.IsZero() {
 			list = append(list, m.change("").awaited(m.revokeBy))
+		}
+	}
+	return list
+}
+
+func (c *classicGroup) unheard() (list []Unheard) {
+	for _, m := range c.members {
+		if !m.unheard.IsZero() {
+			list = append(list, Unheard{m.change("").awaited(m.deadline), wall.Milli(m.unheard)})
+		}
+	}
+	return list
+}
+
+func (c *consumerGroup) unheard() (list []Unheard) {
+	for _, id := range slices.Sorted(maps.Keys(c.members)) {
+		if m := c.members[id]; !m.unheard.IsZero() {
+			list = append(list, Unheard{m.change("").awaited(m.deadline), wall.Milli(m.unheard)})
 		}
 	}
 	return list

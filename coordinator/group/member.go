@@ -26,6 +26,9 @@ type member struct {
 	isNew bool
 	// deadline is when it is taken for dead, zero for not now.
 	deadline time.Time
+	// unheard is when its coordinator was loaded if it was not heard of since, zero if
+	// it was.
+	unheard time.Time
 	// joining and syncing reply to the call that it waits in, nil for none. A
 	// member that waits for others need not send heartbeats.
 	joining func(*kmsg.JoinGroupResponse)
@@ -122,6 +125,7 @@ func (c *classicGroup) finishSync(m *member, resp *kmsg.SyncGroupResponse) bool 
 
 // alive begins the member's session anew.
 func (c *classicGroup) alive(now time.Time, m *member) {
+	m.unheard = time.Time{}
 	c.dieAt(m, now.Add(m.sessionTimeout))
 }
 

@@ -209,7 +209,7 @@ func (n *Node) Run(ctx context.Context) (err error) {
 		return err
 	}
 	n.log.Info("starting", "version", n.cfg.Version, "listen", n.cfg.Clients.Addr().String(),
-		"clients_dial", fmt.Sprintf("%s:%d", endpoint.Host, endpoint.Port), "store", n.cfg.StoreURL,
+		"clients_dial", endpoint.Address(), "store", n.cfg.StoreURL,
 		"quorum", n.cfg.Join, "broker", n.cfg.NodeID, "zone", n.cfg.Zone)
 	ctlCtx, stopCtl := context.WithCancel(context.WithoutCancel(ctx))
 	ctlDone := make(chan error, 1)
