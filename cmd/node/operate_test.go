@@ -565,3 +565,30 @@ func TestTopicsAreNotCompacted(t *testing.T) {
 	n := newTestNode(t)
 	n.says("topic create kept --config cleanup.policy=compact", exitOK, "created kept", "not compacted yet")
 }
+
+func TestWhatIsWrongWithAQuorum(t *testing.T) {
+	is := func(node int32, state string, term uint64, cluster string, generation, index uint64, hash string) controllerView {
+		return controllerView{Address: "a" + strconv.Itoa(int(node)), Node: node, State: state, Term: term, Cluster: cluster, Generation: generation, Index: index, Hash: hash}
+	}
+	for name, c := range map[string]struct {
+		list   []controllerView
+		leader int32
+		says   string
+	}{
+		"nothing":               {[]controllerView{is(1, "Follower", 4, "c", 1, 9, "x"), is(2, "Leader", 4, "c", 1, 9, "x"), is(3, "Follower", 4, "c", 1, 8, "y")}, 2, ""},
+		"one has no metadata":   {[]controllerView{is(1, "Follower", 0, "", 0, 0, ""), is(2, "Leader", 4, "c", 1, 9, "x")}, 2, ""},
+		"nobody leads":          {[]controllerView{is(1, "Candidate", 4, "c", 1, 9, "x"), is(2, "Follower", 4, "c", 1, 9, "x")}, -1, "no controller leads"},
+		"hashes differ":         {[]controllerView{is(1, "Leader", 4, "c", 1, 9, "x"), is(2, "Follower", 4, "c", 1, 9, "y")}, 1, "at index 9 node 1 has hash x and node 2 has y"},
+		"two generations":       {[]controllerView{is(1, "Leader", 4, "c", 1, 9, "x"), is(2, "Leader", 5, "c", 2, 9, "y")}, 2, "node 1 is of generation 1 of the metadata and node 2 of 2"},
+		"one does not answer":   {[]controllerView{{Address: "a9", Error: "refused", Node: -1}, is(2, "Leader", 4, "c", 1, 9, "x")}, 2, ""},
+		"those of two clusters": {[]controllerView{is(1, "Leader", 4, "c", 1, 9, "x"), is(2, "Leader", 4, "d", 1, 9, "y")}, 2, "node 1 at a1 is of cluster c and node 2 at a2 of d"},
+	} {
+		view, err := judgeQuorum(c.list)
+		if view.Leader != c.leader {
+			t.Errorf("%s: node %d leads, want %d", name, view.Leader, c.leader)
+		}
+		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v, want %q", name, err, c.says)
+		}
+	}
+}

@@ -60,7 +60,8 @@ func newQuorumStatus() *cobra.Command {
 		Long: `Who leads, and state, index and state hash of each controller. Nodes at an equal
 index have equal hashes. A broker at --bootstrap says which controllers there are;
 when no broker can, because nobody leads, name them yourself: --controllers.
-Exits with 1 if a controller does not answer, none leads, or hashes differ.`,
+Exits with 1 if a controller does not answer, none leads, hashes differ, or
+controllers are of different generations or clusters.`,
 		Example: `  ponor quorum status
   ponor quorum status --controllers 127.0.0.1:9192,127.0.0.1:9193,127.0.0.1:9194`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -113,24 +114,59 @@ func (f *clientFlags) controllers(ctx context.Context, given string) (list []str
 }
 
 func quorumStatus(ctx context.Context, addresses []string, timeout time.Duration) (quorumView, error) {
-	view := quorumView{Leader: -1}
-	hashes := make(map[uint64]controllerView)
-	var problem error
+	var list []controllerView
+	var missing error
 	for _, a := range addresses {
 		v, err := controllerStatus(ctx, a, timeout)
-		view.Controllers = append(view.Controllers, v)
+		list = append(list, v)
 		if err != nil {
-			problem = fmt.Errorf("controller %s: %w; is that node running?", a, err)
+			missing = fmt.Errorf("controller %s: %w; is that node running?", a, err)
+		}
+	}
+	view, problem := judgeQuorum(list)
+	if problem == nil || view.Leader < 0 && missing != nil {
+		problem = missing
+	}
+	return view, problem
+}
+
+// judgeQuorum looks for what is wrong among the controllers that answered.
+func judgeQuorum(list []controllerView) (quorumView, error) {
+	view := quorumView{Leader: -1, Controllers: list}
+	hashes := make(map[uint64]controllerView)
+	var problem error
+	var first, newest *controllerView
+	for i := range list {
+		v := &list[i]
+		if v.Error != "" {
 			continue
 		}
-		view.Cluster = v.Cluster
+		if v.Cluster != "" { // else it has no metadata yet
+			view.Cluster = v.Cluster
+			if first == nil {
+				first, newest = v, v
+			}
+			if v.Generation > newest.Generation {
+				newest = v
+			}
+		}
 		if view.Term = max(view.Term, v.Term); v.State == "Leader" && v.Term == view.Term {
 			view.Leader = v.Node
 		}
 		if other, ok := hashes[v.Index]; ok && other.Hash != v.Hash && other.Generation == v.Generation {
 			problem = fmt.Errorf("metadata diverged: at index %d node %d has hash %s and node %d has %s; stop both and restore one", v.Index, other.Node, other.Hash, v.Node, v.Hash)
 		}
-		hashes[v.Index] = v
+		hashes[v.Index] = *v
+	}
+	for i := range list {
+		v := &list[i]
+		switch {
+		case v.Error != "" || v.Cluster == "":
+		case v.Cluster != first.Cluster:
+			problem = fmt.Errorf("node %d at %s is of cluster %s and node %d at %s of %s: ask the controllers of one", first.Node, first.Address, first.Cluster, v.Node, v.Address, v.Cluster)
+		case v.Generation < newest.Generation && problem == nil:
+			problem = fmt.Errorf("node %d is of generation %d of the metadata and node %d of %d: it was restored while node %d ran, which must be stopped and get the restored metadata", v.Node, v.Generation, newest.Node, newest.Generation, v.Node)
+		}
 	}
 	if view.Leader < 0 && problem == nil {
 		problem = errors.New("no controller leads: an election takes a second or two, ask again; else look at the controllers' logs")
