@@ -103,7 +103,10 @@ func (c *client) try(ctx context.Context, on lane, key int16, q proto.Message, r
 			backoff = min(2*backoff, maxBackoff)
 		case <-role:
 		case <-ctx.Done():
-			return fmt.Errorf("reach the controller: %w: %w", ctx.Err(), last)
+			if c.known() == "" {
+				return fmt.Errorf("no voter of the metadata quorum that can be reached leads; a majority must run, 'ponor quorum status --controllers ADDRESSES' shows them: %w: %w", ctx.Err(), last)
+			}
+			return fmt.Errorf("reach the controller at %s: %w: %w", address, ctx.Err(), last)
 		}
 	}
 }
@@ -120,7 +123,7 @@ func (c *client) judge(address string, o *controllerpb.Outcome) (retry, sent boo
 	switch o.GetCode() {
 	case controllerpb.Code_NOT_CONTROLLER:
 		c.redirect(address, o.GetLeaderAddress())
-		return true, false, fmt.Errorf("not the leader: %s", o.GetMessage())
+		return true, false, fmt.Errorf("node at %s: %s", address, o.GetMessage())
 	case controllerpb.Code_UNAVAILABLE:
 		return true, false, errors.New(o.GetMessage())
 	case controllerpb.Code_UNKNOWN_OUTCOME:

@@ -80,7 +80,10 @@ func askVoters(ctx context.Context, c *rpc.Client, q *controllerpb.QuorumRequest
 		return nil, fmt.Errorf("encode request to the quorum: %w", err)
 	}
 	reply, err := c.Call(ctx, keyVoters, 0, b)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, fmt.Errorf("ask the quorum: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("ask the quorum: %w; is this a Ponor cluster?", err)
 	}
 	resp := new(controllerpb.QuorumResponse)

@@ -1,7 +1,10 @@
 package controller_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -128,5 +131,25 @@ func TestStalledLeaderIsReplaced(t *testing.T) {
 			t.Errorf("deposed leader at index %d, others at %d: %v", img.Index(), seen, err)
 		}
 		c.sameHash()
+	})
+}
+
+func TestWithoutAMajorityItIsSaidWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		c.voters(3)
+		n := c.leader()
+		for _, other := range c.nodes {
+			if other != n {
+				c.kill(other)
+			}
+		}
+		time.Sleep(time.Minute) // it has stepped down
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := n.Barrier(ctx)
+		if err == nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no voter of the metadata quorum that can be reached leads") {
+			t.Errorf("it says %v", err)
+		}
 	})
 }

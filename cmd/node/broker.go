@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -40,7 +41,11 @@ func newBrokerState(verb, short string, cordoned, draining bool) *cobra.Command 
 			}
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
 				if err := setBrokerState(ctx, adm, metadata.BrokerID(id), cordoned, draining); err != nil {
-					return fmt.Errorf("%s broker %d: %w; 'ponor cluster status' shows the brokers", verb, id, err)
+					hint := "'ponor cluster status' shows the brokers"
+					if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+						hint = quorumHint
+					}
+					return fmt.Errorf("%s broker %d: %w; %s", verb, id, err, hint)
 				}
 				if draining {
 					return awaitDrained(ctx, cmd, adm, int32(id))

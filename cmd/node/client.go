@@ -116,7 +116,8 @@ func (f *clientFlags) silence(err error) error {
 func (f *clientFlags) withAdmin(cmd *cobra.Command, fn func(context.Context, *kadm.Client) error) error {
 	return f.withClient(cmd, func(ctx context.Context, cl *kgo.Client) error {
 		adm := kadm.NewClient(cl)
-		adm.SetTimeoutMillis(int32(f.timeout.Milliseconds()))
+		// A little less than we wait, so that the broker can say why it did not do it.
+		adm.SetTimeoutMillis(int32((f.timeout - f.timeout/10).Milliseconds()))
 		return fn(ctx, adm)
 	})
 }
@@ -130,8 +131,15 @@ func (f *clientFlags) withClient(cmd *cobra.Command, fn func(context.Context, *k
 	defer cl.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
-	return fn(ctx, cl)
+	err = fn(ctx, cl)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && errors.Is(err, ctx.Err()) {
+		return fmt.Errorf("%w (--timeout %v); %s", err, f.timeout, quorumHint)
+	}
+	return err
 }
+
+// quorumHint is where to look when the cluster does not get to do something.
+const quorumHint = "'ponor quorum status --controllers ADDRESSES' shows whether a majority of the quorum is there"
 
 // brokerError joins a Kafka error code and the broker's own words for it.
 func brokerError(err error, message string) error {

@@ -119,7 +119,7 @@ func clusterStatus(ctx context.Context, adm *kadm.Client) (clusterView, error) {
 	case err == nil:
 		v.join(balance.Brokers)
 	case !errors.Is(err, controller.ErrForeign): // another make of cluster has none
-		v.Problems = append(v.Problems, fmt.Sprintf("the controller does not say how the brokers are, so that what is above may be old (%v): 'ponor quorum status --controllers ADDRESSES' shows whether a majority of the quorum is there", err))
+		v.Problems = append(v.Problems, fmt.Sprintf("the controller does not say how the brokers are, so that what is above may be old (%v): %s", err, quorumHint))
 	}
 	slices.SortFunc(v.Brokers, func(a, b brokerView) int { return cmp.Compare(a.ID, b.ID) })
 	v.countPartitions(md.Topics)

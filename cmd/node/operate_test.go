@@ -17,6 +17,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"ponor/commitlog"
 	"ponor/controller"
 	"ponor/internal/ports"
@@ -590,5 +593,22 @@ func TestWhatIsWrongWithAQuorum(t *testing.T) {
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v, want %q", name, err, c.says)
 		}
+	}
+}
+
+func TestACommandThatRunsOutOfTimeSaysWhereToLook(t *testing.T) {
+	n := newTestNode(t)
+	f := clientFlags{bootstrap: n.clients, timeout: 500 * time.Millisecond}
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	err := f.withClient(cmd, func(ctx context.Context, _ *kgo.Client) error {
+		<-ctx.Done()
+		return fmt.Errorf("create: %w", ctx.Err())
+	})
+	if err == nil || !strings.Contains(err.Error(), "quorum status") || !strings.Contains(err.Error(), "create") {
+		t.Errorf("it says %v", err)
+	}
+	if err := f.withClient(cmd, func(context.Context, *kgo.Client) error { return io.EOF }); err != io.EOF {
+		t.Errorf("another error: %v", err)
 	}
 }

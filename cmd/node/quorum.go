@@ -101,7 +101,7 @@ func (f *clientFlags) controllers(ctx context.Context, given string) (list []str
 	err = f.withBroker(ctx, func(c *rpc.Client) error {
 		info, err := controller.AskQuorum(ctx, c)
 		if err != nil {
-			return fmt.Errorf("find the controllers: %w; if none leads, name them with --controllers", err)
+			return fmt.Errorf("find the controllers: %w; if none leads, name them: --controllers", err)
 		}
 		for _, m := range info.Members {
 			if m.Member {
