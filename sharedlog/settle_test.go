@@ -22,6 +22,7 @@ func TestPackedObjectInAnothersIndexStays(t *testing.T) {
 	p := f.topic(1, a)[0]
 	l := f.open(a, p)
 	want := f.grow(l, p, 4, func(i int) int { return 150 + i%2*(70<<10) })
+	f.until("the slots that were packed are deleted", func() bool { return len(f.keys("wal")) == 0 })
 	slow := make(chan struct{})
 	f.b.Add(fault.Rule{Ops: []fault.Op{fault.Delete}, Key: "/wal/", Hold: slow})
 	want = append(want, f.grow(l, p, 1, func(int) int { return 150 })...)
