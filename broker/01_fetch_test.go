@@ -141,7 +141,8 @@ func TestFetchEpochs(t *testing.T) {
 	}
 }
 
-// KIP-951: a broker that does not lead says who does, and where.
+// KIP-951: a broker that does not lead says who does, and where; versions that have no
+// place for where are told neither, as by Kafka.
 func TestFetchHintsAtTheLeader(t *testing.T) {
 	c := newCluster(t)
 	id := c.topic("t", 1)
@@ -154,6 +155,11 @@ func TestFetchHintsAtTheLeader(t *testing.T) {
 	is(t, "leader", p.CurrentLeader.LeaderID, 2)
 	is(t, "endpoints", len(resp.Brokers), 1)
 	is(t, "endpoint", resp.Brokers[0].NodeID, 2)
+	for _, version := range []int16{12, 15} {
+		p := ask[*kmsg.FetchResponse](c.dial(), version, req).Topics[0].Partitions[0]
+		isCode(t, "fetch", p.ErrorCode, kerr.NotLeaderForPartition)
+		is(t, "leader", p.CurrentLeader.LeaderID, -1)
+	}
 }
 
 // A poll that waits ends as soon as any of its partitions has records.

@@ -130,7 +130,11 @@ func (f *fetchCall) refuse(ctx context.Context, a *fetchAnswer, err error) {
 	}
 	switch a.out.ErrorCode {
 	case kerr.NotLeaderForPartition.Code, kerr.FencedLeaderEpoch.Code:
-		a.out.CurrentLeader = leaderHint(f.image(), a.topic, a.out.Index)
+		// Older versions have the field and no room for the leader's address. kafka-python
+		// believes it there, and fails if it does not know that broker.
+		if f.Version >= 16 {
+			a.out.CurrentLeader = leaderHint(f.image(), a.topic, a.out.Index)
+		}
 	case kerr.KafkaStorageError.Code, kerr.CorruptMessage.Code, kerr.UnknownServerError.Code:
 		f.log.DebugContext(ctx, "fetch met an error", "partition", a.out.Index, "offset", a.part.offset, "err", err)
 	}
