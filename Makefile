@@ -23,7 +23,7 @@ test: ## Run all tests that need Go alone
 	cd internal/s3test && $(GO) test -timeout 20m ./...
 
 race: ## Run the core packages' tests under the race detector
-	$(GO) test -race -short -timeout 20m $(CORE)
+	bash deploy/ci/race.sh $(CORE)
 
 lint: ## Check format and lint rules (installs golangci-lint with 'make lint-install')
 	$(GOLANGCI) run ./...
