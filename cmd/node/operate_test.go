@@ -444,6 +444,9 @@ func TestABrokerThatHangsIsPassedOver(t *testing.T) {
 	if img, err := v.ask(t.Context()); err != nil || img.ClusterID() == "" {
 		t.Errorf("asked for the metadata: %v", err)
 	}
+	if _, err := new(storeVerify).ask(t.Context()); !errors.Is(err, errNoSeeds) {
+		t.Errorf("asked nobody for the metadata: %v", err)
+	}
 	cordon := func(id metadata.BrokerID) error {
 		_, err := askAny(t.Context(), []string{hangs.Addr().String(), n.clients, hangs.Addr().String()}, time.Second, func(ctx context.Context, c *rpc.Client) (struct{}, error) {
 			return struct{}{}, controller.AskBrokerState(ctx, c, id, false, false)

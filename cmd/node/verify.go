@@ -207,7 +207,10 @@ func (v *storeVerify) ask(ctx context.Context) (*metadata.Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
 	seeds := v.seeds()
-	img, err := askAny(ctx, seeds, v.timeout/time.Duration(max(1, len(seeds))), controller.AskImage)
+	if len(seeds) == 0 {
+		return nil, fmt.Errorf("%w; for a stopped cluster give --metadata", errNoSeeds)
+	}
+	img, err := askAny(ctx, seeds, v.timeout/time.Duration(len(seeds)), controller.AskImage)
 	if err == nil {
 		return img, nil
 	}
