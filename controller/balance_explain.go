@@ -97,12 +97,9 @@ func (n *Node) passBalance(ctx context.Context, _ *rpc.Conn, _ *controllerpb.Bal
 // AskBalance asks the cluster behind a client connection how its brokers are
 // loaded, and what the balancer makes of that.
 func AskBalance(ctx context.Context, c *rpc.Client) (Balance, error) {
-	reply, err := c.Call(ctx, keyAskBalance, 0, nil)
-	switch {
-	case err != nil && ctx.Err() != nil:
+	reply, err := callAsTool(ctx, c, keyAskBalance, nil)
+	if err != nil {
 		return Balance{}, fmt.Errorf("ask for the balance: %w", err)
-	case err != nil:
-		return Balance{}, fmt.Errorf("ask for the balance: %w: %w; is this a Ponor cluster?", ErrForeign, err)
 	}
 	resp := new(controllerpb.BalanceResponse)
 	if err := proto.Unmarshal(reply, resp); err != nil {

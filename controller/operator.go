@@ -51,6 +51,15 @@ func (n *Node) OperatorAPIs() []rpc.API {
 	})}
 }
 
+// callAsTool makes a call of an operator's tool. ErrForeign: there was time, and no answer.
+func callAsTool(ctx context.Context, c *rpc.Client, key int16, body []byte) ([]byte, error) {
+	reply, err := c.Call(ctx, key, 0, body)
+	if err != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("%w: %w; is this a Ponor cluster?", ErrForeign, err)
+	}
+	return reply, err
+}
+
 // AskBrokerState has the cluster behind a client connection cordon or drain a
 // broker, or stop doing so. Draining goes on after it returns.
 func AskBrokerState(ctx context.Context, c *rpc.Client, id metadata.BrokerID, cordoned, draining bool) error {
@@ -58,12 +67,9 @@ func AskBrokerState(ctx context.Context, c *rpc.Client, id metadata.BrokerID, co
 	if err != nil {
 		return fmt.Errorf("encode broker state: %w", err)
 	}
-	reply, err := c.Call(ctx, keyBrokerState, 0, b)
-	switch {
-	case err != nil && ctx.Err() != nil:
+	reply, err := callAsTool(ctx, c, keyBrokerState, b)
+	if err != nil {
 		return fmt.Errorf("set state of broker %d: %w", id, err)
-	case err != nil:
-		return fmt.Errorf("set state of broker %d: %w: %w; is this a Ponor cluster?", id, ErrForeign, err)
 	}
 	resp := new(controllerpb.AdminResponse)
 	if err := proto.Unmarshal(reply, resp); err != nil {

@@ -144,7 +144,7 @@ func TestWithoutAMajorityItIsSaidWhy(t *testing.T) {
 				c.kill(other)
 			}
 		}
-		time.Sleep(time.Minute) // it has stepped down
+		eventually(t, "it steps down", func() bool { return !n.Leading() })
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_, err := n.Barrier(ctx)

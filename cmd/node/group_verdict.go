@@ -112,11 +112,15 @@ func (r *groupReport) who(id string) string {
 
 // where names the partitions: the first and how many more.
 func where(list []partitionLag) string {
-	text := list[0].name()
-	if more := len(list) - 1; more > 0 {
-		text += fmt.Sprintf(" (and %d more)", more)
+	return list[0].name() + andMore(len(list)-1)
+}
+
+// andMore says how many are not named beside the one that is.
+func andMore(n int) string {
+	if n <= 0 {
+		return ""
 	}
-	return text
+	return fmt.Sprintf(" (and %d more)", n)
 }
 
 // which are the partitions that f picks, worst first.
@@ -257,10 +261,7 @@ func rebalancing(r *groupReport) (verdictView, bool) {
 		}
 	}
 	if n := len(r.Awaited); n > 0 {
-		text += "; waits for " + cmp.Or(r.Awaited[0].Instance, r.Awaited[0].Client, r.Awaited[0].Member)
-		if n > 1 {
-			text += fmt.Sprintf(" (and %d more)", n-1)
-		}
+		text += "; waits for " + cmp.Or(r.Awaited[0].Instance, r.Awaited[0].Client, r.Awaited[0].Member) + andMore(n-1)
 		text += fmt.Sprintf(", for %s more at most", spanText(time.UnixMilli(r.Awaited[0].Until).Sub(r.now)))
 	}
 	return verdictView{verdictRebalances, text, "look again in a moment; a group is silent for as long as its slowest member takes to join"}, true
@@ -276,11 +277,8 @@ func unheard(r *groupReport) (verdictView, bool) {
 	if r.now.Sub(time.UnixMilli(u.Since)) < heardWithin {
 		return verdictView{}, false
 	}
-	text := fmt.Sprintf("member %s at %s", cmp.Or(u.Instance, u.Client, u.Member), u.Host)
-	if n := len(r.Unheard); n > 1 {
-		text += fmt.Sprintf(" (and %d more)", n-1)
-	}
-	text += fmt.Sprintf(" has not been heard of since the group's coordinator moved or started %s ago", spanText(r.now.Sub(time.UnixMilli(u.Since))))
+	text := fmt.Sprintf("member %s at %s%s has not been heard of since the group's coordinator moved or started %s ago",
+		cmp.Or(u.Instance, u.Client, u.Member), u.Host, andMore(len(r.Unheard)-1), spanText(r.now.Sub(time.UnixMilli(u.Since))))
 	return verdictView{verdictUnheard, text,
 		fmt.Sprintf("if it is dead, its partitions go to others in %s, when its session ends; look whether its process runs", spanText(time.UnixMilli(u.Until).Sub(r.now)))}, true
 }
