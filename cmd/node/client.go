@@ -207,21 +207,25 @@ const askEach = 2 * time.Second
 
 // askAny asks one broker after another until one answers, each for a limited time: one
 // that hangs takes connections and says nothing. If none does what it is asked, what one
-// said counts more than what was not heard, and only if none is a Ponor broker is the
-// error controller.ErrForeign: one that goes away looks like that too.
+// said counts more than what was not heard, one that hangs more than one that is not
+// there, and only if none is a Ponor broker is the error controller.ErrForeign: one that
+// goes away looks like that too.
 func askAny[T any](ctx context.Context, addresses []string, each time.Duration, ask func(context.Context, *rpc.Client) (T, error)) (T, error) {
-	const foreign, unheard, refused = 1, 2, 3
+	const foreign, away, hangs, refused = 1, 2, 3, 4
 	err, rank := errors.New("there is no broker to ask"), 0
 	for _, address := range addresses {
 		answer, said, e := askOne(ctx, address, each, ask)
 		if e == nil {
 			return answer, nil
 		}
-		r := unheard
-		if errors.Is(e, controller.ErrForeign) {
+		r := away
+		switch {
+		case errors.Is(e, controller.ErrForeign):
 			r = foreign
-		} else if said {
+		case said:
 			r = refused
+		case errors.Is(e, context.DeadlineExceeded):
+			r = hangs
 		}
 		if r > rank {
 			err, rank = e, r

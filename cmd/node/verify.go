@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -202,13 +203,17 @@ func (v *storeVerify) source(cmd *cobra.Command, out *verified) (func(context.Co
 	return func(context.Context) (*metadata.Image, error) { return newest.Image, nil }, nil
 }
 
-// ask fetches an image from whichever broker answers.
+// ask fetches an image from whichever broker answers, first from one that just did: a
+// long check asks again and again, and one that hangs costs its whole share of the time.
 func (v *storeVerify) ask(ctx context.Context) (*metadata.Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
 	seeds := v.seeds()
 	if len(seeds) == 0 {
 		return nil, fmt.Errorf("%w; for a stopped cluster give --metadata", errNoSeeds)
+	}
+	if first, err := v.answering(ctx); err == nil {
+		seeds = append([]string{first}, slices.DeleteFunc(seeds, func(s string) bool { return s == first })...)
 	}
 	img, err := askAny(ctx, seeds, v.timeout/time.Duration(len(seeds)), controller.AskImage)
 	if err == nil {
