@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -74,17 +77,20 @@ func (c *client) callOnce(ctx context.Context, on lane, key int16, q proto.Messa
 func (c *client) try(ctx context.Context, on lane, key int16, q proto.Message, resp response, again bool) error {
 	backoff := minBackoff
 	began := time.Now()
+	silent := map[string]error{} // why the nodes that were asked last in vain did not answer
 	var last error
 	for at := anyTurn(); ; {
 		role := c.node.role.changed()
 		address := c.target(&at)
 		sent, err := c.attempt(ctx, address, on, key, q, resp)
 		if err == nil {
+			delete(silent, address)
 			var retry bool
 			if retry, sent, err = c.judge(address, resp.GetOutcome()); !retry {
 				return err
 			}
 		} else {
+			silent[address] = err
 			c.forget(address)
 		}
 		if sent && !again {
@@ -104,12 +110,39 @@ func (c *client) try(ctx context.Context, on lane, key int16, q proto.Message, r
 		case <-role:
 		case <-ctx.Done():
 			if c.known() == "" {
-				return fmt.Errorf("no voter of the metadata quorum that can be reached leads; a majority must run, 'ponor quorum status --controllers ADDRESSES' shows them: %w: %w", ctx.Err(), last)
+				return &leaderlessError{silent: silent, seeds: c.node.seeds(), cause: ctx.Err(), last: last}
 			}
 			return fmt.Errorf("reach the controller at %s: %w: %w", address, ctx.Err(), last)
 		}
 	}
 }
+
+// leaderlessError says in words for an operator that nobody leads the quorum.
+type leaderlessError struct {
+	silent      map[string]error // why they do not answer
+	seeds       []string
+	cause, last error
+}
+
+func (e *leaderlessError) Error() string {
+	look := fmt.Sprintf("'ponor quorum status --controllers %s' shows each", strings.Join(e.seeds, ","))
+	who := slices.Sorted(maps.Keys(e.silent))
+	if len(who) == 0 {
+		return fmt.Sprintf("no leader of the metadata quorum, though its controllers answer (%v); %s", e.last, look)
+	}
+	what := "no leader"
+	if 2*len(who) > len(e.seeds) {
+		what = "no majority"
+	}
+	words := "controller at %s does not answer (%v); start its node"
+	if len(who) > 1 {
+		words = "controllers at %s do not answer (%v); start their nodes"
+	}
+	return fmt.Sprintf("%s of the metadata quorum: the "+words+", %s", what, strings.Join(who, " and "), e.silent[who[0]], look)
+}
+
+// Unwrap has why it was given up.
+func (e *leaderlessError) Unwrap() []error { return []error{e.cause, e.last} }
 
 // hurry says whether to go on without a pause: the first time that a call was
 // sent on to a leader that is known.

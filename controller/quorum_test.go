@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -139,17 +140,25 @@ func TestWithoutAMajorityItIsSaidWhy(t *testing.T) {
 		c := newCluster(t)
 		c.voters(3)
 		n := c.leader()
+		var dead []string
 		for _, other := range c.nodes {
 			if other != n {
 				c.kill(other)
+				dead = append(dead, other.name)
 			}
 		}
+		slices.Sort(dead)
 		eventually(t, "it steps down", func() bool { return !n.Leading() })
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_, err := n.Barrier(ctx)
-		if err == nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no voter of the metadata quorum that can be reached leads") {
-			t.Errorf("it says %v", err)
+		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("it says %v", err)
+		}
+		for _, want := range []string{fmt.Sprintf("no majority of the metadata quorum: the controllers at %s:9093 and %s:9093 do not answer", dead[0], dead[1]), "'ponor quorum status --controllers "} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("it says %v, not %q", err, want)
+			}
 		}
 	})
 }

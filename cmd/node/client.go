@@ -139,7 +139,7 @@ func (f *clientFlags) withClient(cmd *cobra.Command, fn func(context.Context, *k
 }
 
 // quorumHint is where to look when the cluster does not get to do something.
-const quorumHint = "'ponor quorum status --controllers ADDRESSES' shows whether a majority of the quorum is there"
+const quorumHint = "'ponor quorum status --controllers ADDRESSES' shows the voters of the metadata quorum, of which a majority must run"
 
 // brokerError joins a Kafka error code and the broker's own words for it.
 func brokerError(err error, message string) error {

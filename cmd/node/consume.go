@@ -100,7 +100,7 @@ func (f *consumeFlags) run(cmd *cobra.Command, topic string) error {
 	setup, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
 	adm := kadm.NewClient(cl)
-	if _, err := describeTopics(setup, adm, []string{topic}); err != nil {
+	if err := topicsExist(setup, adm, []string{topic}); err != nil {
 		return err
 	}
 	assign, remaining, err := f.plan(setup, adm, topic, from)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"ponor/commitlog"
@@ -619,5 +620,21 @@ func TestACommandThatRunsOutOfTimeSaysWhereToLook(t *testing.T) {
 	}
 	if err := f.withClient(cmd, func(context.Context, *kgo.Client) error { return io.EOF }); err != io.EOF {
 		t.Errorf("another error: %v", err)
+	}
+}
+
+// A cluster of which some brokers are dead still shows what the others know.
+func TestSilentLeadersAreNamed(t *testing.T) {
+	at := func(id int32, err error) kadm.ShardError {
+		return kadm.ShardError{Err: err, Broker: kadm.BrokerDetail{NodeID: id, Host: "::1", Port: 9000 + id}}
+	}
+	silent, other := silentLeaders(&kadm.ShardErrors{Name: "ListOffsets", Errs: []kadm.ShardError{at(2, io.EOF), at(1, io.EOF), at(2, io.EOF)}})
+	if other != nil || silent == nil || !strings.Contains(silent.Error(), "broker 1 at [::1]:9001 and broker 2 at [::1]:9002 do not answer (EOF)") || !strings.Contains(silent.Error(), "quorum status") {
+		t.Errorf("%v, %v", silent, other)
+	}
+	for _, err := range []error{nil, io.EOF, &kadm.ShardErrors{Errs: []kadm.ShardError{at(-1, io.EOF)}}} {
+		if silent, other := silentLeaders(err); silent != nil || other != err {
+			t.Errorf("%v: %v, %v", err, silent, other)
+		}
 	}
 }

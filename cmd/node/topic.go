@@ -221,11 +221,14 @@ func newTopicDescribe() *cobra.Command {
 		ValidArgsFunction: f.completeTopics,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
-				views, err := describeTopics(ctx, adm, names)
+				views, unknown, err := describeTopics(ctx, adm, names)
 				if err != nil {
 					return err
 				}
-				return render(cmd, format, views, func(p *printer) { printTopics(p, views) })
+				if err := render(cmd, format, views, func(p *printer) { printTopics(p, views) }); err != nil {
+					return err
+				}
+				return unknown
 			})
 		},
 	}
@@ -234,10 +237,11 @@ func newTopicDescribe() *cobra.Command {
 	return cmd
 }
 
-func describeTopics(ctx context.Context, adm *kadm.Client, names []string) ([]topicView, error) {
+// describeTopics also says why offsets are not known, if so.
+func describeTopics(ctx context.Context, adm *kadm.Client, names []string) (views []topicView, unknown, err error) {
 	topics, err := adm.ListTopics(ctx, names...)
 	if err != nil {
-		return nil, fmt.Errorf("describe topics: %w", err)
+		return nil, nil, fmt.Errorf("describe topics: %w", err)
 	}
 	var errs []error
 	for _, t := range topics.Sorted() {
@@ -246,21 +250,23 @@ func describeTopics(ctx context.Context, adm *kadm.Client, names []string) ([]to
 		}
 	}
 	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+		return nil, nil, errors.Join(errs...)
 	}
 	starts, err := adm.ListStartOffsets(ctx, names...)
-	if err != nil {
-		return nil, fmt.Errorf("list start offsets: %w", err)
+	if unknown, err = silentLeaders(err); err != nil {
+		return nil, nil, fmt.Errorf("list start offsets: %w", err)
 	}
 	ends, err := adm.ListEndOffsets(ctx, names...)
-	if err != nil {
-		return nil, fmt.Errorf("list end offsets: %w", err)
+	if also, err := silentLeaders(err); err != nil {
+		return nil, nil, fmt.Errorf("list end offsets: %w", err)
+	} else if unknown == nil {
+		unknown = also
 	}
 	configs, err := adm.DescribeTopicConfigs(ctx, names...)
 	if err != nil {
-		return nil, fmt.Errorf("describe configs: %w", err)
+		return nil, nil, fmt.Errorf("describe configs: %w", err)
 	}
-	views := []topicView{}
+	views = []topicView{}
 	for _, t := range topics.Sorted() {
 		v := viewTopic(t)
 		for i := range v.Partitions {
@@ -277,7 +283,30 @@ func describeTopics(ctx context.Context, adm *kadm.Client, names []string) ([]to
 		}
 		views = append(views, v)
 	}
-	return views, nil
+	return views, unknown, nil
+}
+
+// silentLeaders is, of the error of a request to the leaders of partitions, which of them
+// did not answer; the others did. Another error is passed on.
+func silentLeaders(err error) (silent, other error) {
+	var parts *kadm.ShardErrors
+	if !errors.As(err, &parts) {
+		return nil, err
+	}
+	var who []string
+	for _, s := range parts.Errs {
+		if s.Broker.NodeID < 0 {
+			return nil, err
+		}
+		who = append(who, fmt.Sprintf("broker %d at %s", s.Broker.NodeID, hostPort(s.Broker.Host, s.Broker.Port)))
+	}
+	slices.Sort(who)
+	verb := "does"
+	if who = slices.Compact(who); len(who) > 1 {
+		verb = "do"
+	}
+	return fmt.Errorf("the offsets of -1 are not known: %s %s not answer (%w); others take over what a dead broker led within seconds, if a majority of the metadata quorum is there: %s",
+		strings.Join(who, " and "), verb, parts.Errs[0].Err, quorumHint), nil
 }
 
 // changedConfigs keeps what was set on the topic itself.
