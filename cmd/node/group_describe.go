@@ -22,7 +22,8 @@ func newGroupDescribe() *cobra.Command {
 		Use: "describe NAME...", Short: "Show a group's members, offsets and lag", Args: takes(1, -1),
 		Long: `Show a group's members and, of each partition that it reads or has read, the
 committed offset, the end, and the lag in records. When an offset was committed is
-known from Ponor clusters only. 'ponor group why' also measures lag in seconds.`,
+known from Ponor clusters only, as is whether a coordinator that moved has heard from a
+member. 'ponor group why' also measures lag in seconds.`,
 		ValidArgsFunction: f.completeGroups,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
@@ -58,7 +59,7 @@ func describeGroups(ctx context.Context, adm *kadm.Client, names []string) ([]gr
 			continue
 		}
 		if more, err := inspectGroup(ctx, v); err == nil {
-			v.date(more.Commits)
+			v.know(more)
 		}
 	}
 	return views, errors.Join(errs...)
@@ -77,11 +78,16 @@ func inspectGroup(ctx context.Context, v *groupView) (group.Inspection, error) {
 	return process.AskGroup(ctx, c, v.Name)
 }
 
-// date fills in when the offsets were committed.
-func (v *groupView) date(commits []group.Commit) {
+// know fills in when the offsets were committed, and who has not been heard from.
+func (v *groupView) know(more group.Inspection) {
+	for _, u := range more.Unheard {
+		if m := v.member(u.Member); m != nil {
+			m.Unheard, m.Until = u.Since, u.Until
+		}
+	}
 	for i := range v.Partitions {
 		p := &v.Partitions[i]
-		for _, c := range commits {
+		for _, c := range more.Commits {
 			if c.Topic == p.Topic && c.Partition == p.Partition {
 				p.CommittedAt = c.At
 			}
@@ -102,9 +108,9 @@ func printGroups(p *printer, now time.Time, views []groupView) {
 		first = false
 		p.line("%s  %s group, %s, protocol %s, coordinator %d, %s, lag %d", v.Name, v.Type, v.State, orDash(v.Protocol), v.Coordinator, count(len(v.Members), "member"), v.Lag)
 		if len(v.Members) > 0 {
-			p.row("  MEMBER", "CLIENT", "HOST", "STATIC ID", "PARTITIONS")
+			p.row("  MEMBER", "CLIENT", "HOST", "STATIC ID", "PARTITIONS", "")
 			for _, m := range v.Members {
-				p.row("  "+m.ID, orDash(m.Client), m.Host, orDash(m.Instance), assignmentText(m.Assignment))
+				p.row("  "+m.ID, orDash(m.Client), m.Host, orDash(m.Instance), assignmentText(m.Assignment), m.remark(now))
 			}
 			p.line("")
 		}
@@ -117,6 +123,14 @@ func printGroups(p *printer, now time.Time, views []groupView) {
 			p.row("  "+pt.name(), v.readerText(pt.Member), offsetText(pt.Committed), offsetText(pt.End), offsetText(pt.Lag), agoText(now, pt.CommittedAt), pt.remark())
 		}
 	}
+}
+
+// remark is what is not certain of a member.
+func (m groupMember) remark(now time.Time) string {
+	if m.Unheard == 0 {
+		return ""
+	}
+	return fmt.Sprintf("not heard from since the coordinator moved or started %s; its session ends in %s", agoText(now, m.Unheard), spanText(time.UnixMilli(m.Until).Sub(now)))
 }
 
 // readerText names who reads a partition.

@@ -146,3 +146,19 @@ func TestReportShowsTheEvidence(t *testing.T) {
 		}
 	}
 }
+
+func TestDescribeSaysWhoMayBeDead(t *testing.T) {
+	v := at("a b", offsets(0, "a", 100, 200))
+	v.know(group.Inspection{Unheard: []group.Unheard{{Awaited: group.Awaited{Member: "b", Until: ago(-30 * time.Second)}, Since: ago(12 * time.Second)}},
+		Commits: []group.Commit{{Topic: "orders", Partition: 0, At: ago(2 * time.Second)}}})
+	var b bytes.Buffer
+	p := &printer{w: tabwriter.NewWriter(&b, 0, 8, 1, ' ', 0)}
+	printGroups(p, verdictNow, []groupView{v})
+	if err := p.w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	const remark = "not heard from since the coordinator moved or started 12 s ago; its session ends in 30 s"
+	if !strings.Contains(b.String(), remark) || strings.Count(b.String(), "not heard") != 1 || !strings.Contains(b.String(), "2 s ago") {
+		t.Errorf("it says\n%s", b.String())
+	}
+}

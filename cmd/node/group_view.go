@@ -47,6 +47,10 @@ type groupMember struct {
 	Client     string             `json:"client"`
 	Host       string             `json:"host"`
 	Assignment map[string][]int32 `json:"assignment"`
+	// Unheard is when the coordinator began if it has not heard from the member since,
+	// and Until when the session ends then. Unix ms, 0 for heard from or not known.
+	Unheard int64 `json:"unheard_since,omitempty"`
+	Until   int64 `json:"session_ends,omitempty"`
 }
 
 // name is what people know the member by.
