@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -11,11 +12,8 @@ import (
 )
 
 func TestCheckStoreTellsWhatItFound(t *testing.T) {
-	store := filepath.Join(t.TempDir(), "store")
+	store := t.TempDir()
 	code, out, errOut := ponor(t, "check", "store", "dir://"+store)
-	if !strings.Contains(out, "the directory was not there: it was made") {
-		t.Errorf("nothing is said of the new directory: %s", out)
-	}
 	if code != exitOK || !strings.Contains(out, "creates exclusively") || !strings.Contains(out, "fastest create") {
 		t.Errorf("exit %d, %s%s", code, out, errOut)
 	}
@@ -26,6 +24,17 @@ func TestCheckStoreTellsWhatItFound(t *testing.T) {
 	}
 	if got["kind"] != "dir" || got["create_ms"].(float64) <= 0 || got["volatile"] != false {
 		t.Errorf("found %v", got)
+	}
+}
+
+func TestCheckStoreMakesNoDirectory(t *testing.T) {
+	store := filepath.Join(t.TempDir(), "store")
+	code, out, errOut := ponor(t, "check", "store", "dir://"+store)
+	if want := "no such file or directory; the first controller of a cluster makes the directory"; code != exitError || out != "" || !strings.Contains(errOut, want) {
+		t.Errorf("exit %d, %s%s", code, out, errOut)
+	}
+	if _, err := os.Stat(store); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the check made it: %v", err)
 	}
 }
 

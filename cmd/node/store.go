@@ -53,20 +53,31 @@ func openStore(ctx context.Context, raw, owner string, log *slog.Logger) (objsto
 // probeStore probes until the store proves fit or unfit, or patience ends. An
 // outage and a 503 say nothing about either; trouble is told about each.
 func probeStore(ctx context.Context, b objstore.Bucket, patience time.Duration, trouble func(error)) (objstore.Report, error) {
+	var report objstore.Report
+	err := insist(ctx, patience, func() (bool, error) {
+		attempt, cancel := context.WithTimeout(ctx, probeTimeout)
+		defer cancel()
+		var err error
+		report, err = objstore.Probe(attempt, b)
+		return err == nil || errors.Is(err, objstore.ErrUnfit) || errors.Is(err, objstore.ErrRefused) || errors.Is(err, objstore.ErrUndurable), err
+	}, trouble)
+	return report, err
+}
+
+// insist tries until an outcome is final or patience ends, at growing intervals; trouble
+// is told why it goes on.
+func insist(ctx context.Context, patience time.Duration, try func() (final bool, err error), trouble func(error)) error {
 	end := time.Now().Add(patience)
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
-		attempt, cancel := context.WithTimeout(ctx, probeTimeout)
-		report, err := objstore.Probe(attempt, b)
-		cancel()
-		final := err == nil || errors.Is(err, objstore.ErrUnfit) || errors.Is(err, objstore.ErrRefused) || errors.Is(err, objstore.ErrUndurable)
+		final, err := try()
 		if final || time.Now().After(end) {
-			return report, err
+			return err
 		}
 		trouble(err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return report, err
+			return err
 		}
 	}
 }
@@ -91,19 +102,12 @@ func awaitStore(ctx context.Context, raw string, patience time.Duration, log *sl
 	if err != nil || u.Scheme != "dir" {
 		return
 	}
-	end := time.Now().Add(patience)
-	for wait := 100 * time.Millisecond; time.Now().Before(end); wait = min(2*wait, 5*time.Second) {
+	_ = insist(ctx, patience, func() (bool, error) { // who opens the store says it
 		_, err := os.Stat(u.Path)
-		if !errors.Is(err, os.ErrNotExist) {
-			return
-		}
+		return !errors.Is(err, os.ErrNotExist), err
+	}, func(error) {
 		log.Warn("the store's directory is not there; is the path right, should something be mounted there? Trying again", "store", raw)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return
-		}
-	}
+	})
 }
 
 // openBucket opens the store that a URL names, which must be there.
@@ -119,7 +123,9 @@ func openBucket(ctx context.Context, raw, owner string) (objstore.Bucket, error)
 		if u.Host != "" || u.Path == "" {
 			return nil, usagef("store %q: write dir:///path, with three slashes: %q would be taken for a host", raw, u.Host)
 		}
-		if _, err := os.Stat(u.Path); err != nil {
+		if _, err := os.Stat(u.Path); errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("open store %s: %w; the first controller of a cluster makes the directory at its first start; is the path right, should something be mounted there?", raw, err)
+		} else if err != nil {
 			return nil, fmt.Errorf("open store %s: %w; is the path right, should something be mounted there?", raw, err)
 		}
 		b, err := dir.New(u.Path, dir.Options{Owner: owner})
