@@ -102,6 +102,8 @@ func (l *leadership) planAdmin(img *metadata.Image, r *controllerpb.AdminRequest
 		return planElect(img, r.ElectPreferred)
 	case len(r.Unregister) > 0:
 		return planUnregister(img, r.Unregister, l.quorum.voter.voterIDs())
+	case r.BrokerState != nil:
+		return planState(img, r.BrokerState)
 	}
 	return newPlan(0)
 }

@@ -20,9 +20,10 @@ func operatorOf(t *testing.T, c *cluster, n *node) *rpc.Client {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	l := c.net.listen("operators:1")
+	address := n.name + ":operators"
+	l := c.net.listen(address)
 	go func() { done <- server.Serve(context.Background(), l) }()
-	client, err := rpc.Dial(c.context(), c.net.dialer("operator"), "operators:1", rpc.ClientConfig{ClientID: "test"})
+	client, err := rpc.Dial(c.context(), c.net.dialer("operator"), address, rpc.ClientConfig{ClientID: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +76,37 @@ func TestSomeBrokerTakesPartitions(t *testing.T) {
 		want := "no broker takes the partitions of topic \"t\": broker 1 is draining, broker 2 is draining; 'ponor broker uncordon NODE' ends cordoning and draining"
 		if e := res[0].Err; e == nil || e.Code != controller.CodeInvalidReplicationFactor || e.Message != want {
 			t.Errorf("%v, want %s", e, want)
+		}
+	})
+}
+
+// Two requests at once, of two nodes, close one broker of the last two, not both.
+func TestTheLastTwoAreNotClosedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		n := c.brokers(3)
+		set := func(id metadata.BrokerID, closed bool) {
+			t.Helper()
+			if err := n.SetBrokerState(c.context(), id, func(b *metadata.Broker) { b.Cordoned, b.Draining = closed, closed }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(1, true) // neither of those asked leads, so that they go in step
+		for _, draining := range []bool{false, true} {
+			errs := make(chan error, 2)
+			for id := 2; id <= 3; id++ {
+				client := operatorOf(t, c, c.nodes[id])
+				go func() { errs <- controller.AskBrokerState(c.context(), client, metadata.BrokerID(id), true, draining) }()
+			}
+			one, other := <-errs, <-errs
+			if one == nil {
+				one, other = other, one
+			}
+			if one == nil || !strings.Contains(one.Error(), "no other broker ") || other != nil {
+				t.Errorf("draining %v: %v, %v", draining, one, other)
+			}
+			set(2, false)
+			set(3, false)
 		}
 	})
 }

@@ -25,6 +25,10 @@ const (
 // operatorPatience bounds an operator's call.
 const operatorPatience = 20 * time.Second
 
+// statePatience bounds a change of a broker's state: less than operators' tools wait
+// before they ask another broker, so that they hear why it was not done.
+const statePatience = 4 * time.Second
+
 // OperatorAPIs are the calls for operators' tools, to be served beside Kafka's
 // on the listeners of clients.
 func (n *Node) OperatorAPIs() []rpc.API {
@@ -34,17 +38,9 @@ func (n *Node) OperatorAPIs() []rpc.API {
 		defer cancel()
 		return images.piece(ctx, n, q)
 	}), call(keyVoters, n.passQuorum), call(keyAskBalance, n.passBalance), call(keyBrokerState, func(ctx context.Context, _ *rpc.Conn, q *metadatapb.BrokerState) response {
-		ctx, cancel := context.WithTimeout(ctx, operatorPatience)
+		ctx, cancel := context.WithTimeout(ctx, statePatience)
 		defer cancel()
-		id := metadata.BrokerID(q.Broker)
-		img, err := n.Barrier(ctx)
-		if err == nil {
-			err = mayClose(img, id, q.Cordoned, q.Draining)
-		}
-		if err == nil {
-			err = n.SetBrokerState(ctx, id, func(b *metadata.Broker) { b.Cordoned, b.Draining = q.Cordoned, q.Draining })
-		}
-		if err != nil {
+		if err := n.operatorState(ctx, q); err != nil {
 			return &controllerpb.AdminResponse{Outcome: n.server.outcome(controllerpb.Code_INVALID, err)}
 		}
 		return &controllerpb.AdminResponse{Outcome: n.server.ok()}

@@ -1930,16 +1930,17 @@ func (x *PartitionChange) GetReplicas() []int32 {
 // AdminRequest is one operation on many items; the lists other than the
 // operation's own are empty.
 type AdminRequest struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	ClusterId        string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	ValidateOnly     bool                   `protobuf:"varint,2,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
-	CreateTopics     []*NewTopic            `protobuf:"bytes,3,rep,name=create_topics,json=createTopics,proto3" json:"create_topics,omitempty"`
-	DeleteTopics     [][]byte               `protobuf:"bytes,4,rep,name=delete_topics,json=deleteTopics,proto3" json:"delete_topics,omitempty"`
-	CreatePartitions []*NewPartitions       `protobuf:"bytes,5,rep,name=create_partitions,json=createPartitions,proto3" json:"create_partitions,omitempty"`
-	AlterConfigs     []*ConfigResource      `protobuf:"bytes,6,rep,name=alter_configs,json=alterConfigs,proto3" json:"alter_configs,omitempty"`
-	Reassign         []*PartitionChange     `protobuf:"bytes,7,rep,name=reassign,proto3" json:"reassign,omitempty"`
-	ElectPreferred   []*PartitionChange     `protobuf:"bytes,8,rep,name=elect_preferred,json=electPreferred,proto3" json:"elect_preferred,omitempty"`
-	Unregister       []int32                `protobuf:"varint,9,rep,packed,name=unregister,proto3" json:"unregister,omitempty"` // brokers that are gone for good
+	state            protoimpl.MessageState  `protogen:"open.v1"`
+	ClusterId        string                  `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	ValidateOnly     bool                    `protobuf:"varint,2,opt,name=validate_only,json=validateOnly,proto3" json:"validate_only,omitempty"`
+	CreateTopics     []*NewTopic             `protobuf:"bytes,3,rep,name=create_topics,json=createTopics,proto3" json:"create_topics,omitempty"`
+	DeleteTopics     [][]byte                `protobuf:"bytes,4,rep,name=delete_topics,json=deleteTopics,proto3" json:"delete_topics,omitempty"`
+	CreatePartitions []*NewPartitions        `protobuf:"bytes,5,rep,name=create_partitions,json=createPartitions,proto3" json:"create_partitions,omitempty"`
+	AlterConfigs     []*ConfigResource       `protobuf:"bytes,6,rep,name=alter_configs,json=alterConfigs,proto3" json:"alter_configs,omitempty"`
+	Reassign         []*PartitionChange      `protobuf:"bytes,7,rep,name=reassign,proto3" json:"reassign,omitempty"`
+	ElectPreferred   []*PartitionChange      `protobuf:"bytes,8,rep,name=elect_preferred,json=electPreferred,proto3" json:"elect_preferred,omitempty"`
+	Unregister       []int32                 `protobuf:"varint,9,rep,packed,name=unregister,proto3" json:"unregister,omitempty"` // brokers that are gone for good
+	BrokerState      *metadatapb.BrokerState `protobuf:"bytes,10,opt,name=broker_state,json=brokerState,proto3" json:"broker_state,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2033,6 +2034,13 @@ func (x *AdminRequest) GetElectPreferred() []*PartitionChange {
 func (x *AdminRequest) GetUnregister() []int32 {
 	if x != nil {
 		return x.Unregister
+	}
+	return nil
+}
+
+func (x *AdminRequest) GetBrokerState() *metadatapb.BrokerState {
+	if x != nil {
+		return x.BrokerState
 	}
 	return nil
 }
@@ -3236,7 +3244,7 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\x0fPartitionChange\x12\x19\n" +
 	"\btopic_id\x18\x01 \x01(\fR\atopicId\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\x05R\tpartition\x12\x1a\n" +
-	"\breplicas\x18\x03 \x03(\x05R\breplicas\"\x87\x04\n" +
+	"\breplicas\x18\x03 \x03(\x05R\breplicas\"\xca\x04\n" +
 	"\fAdminRequest\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12#\n" +
@@ -3249,7 +3257,9 @@ const file_controller_controllerpb_controller_proto_rawDesc = "" +
 	"\x0felect_preferred\x18\b \x03(\v2$.ponor.controller.v1.PartitionChangeR\x0eelectPreferred\x12\x1e\n" +
 	"\n" +
 	"unregister\x18\t \x03(\x05R\n" +
-	"unregister\"\xa4\x01\n" +
+	"unregister\x12A\n" +
+	"\fbroker_state\x18\n" +
+	" \x01(\v2\x1e.ponor.metadata.v1.BrokerStateR\vbrokerState\"\xa4\x01\n" +
 	"\n" +
 	"ItemResult\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
@@ -3431,6 +3441,7 @@ var file_controller_controllerpb_controller_proto_goTypes = []any{
 	(*metadatapb.Command)(nil),        // 45: ponor.metadata.v1.Command
 	(*metadatapb.RegisterBroker)(nil), // 46: ponor.metadata.v1.RegisterBroker
 	(*metadatapb.Incarnation)(nil),    // 47: ponor.metadata.v1.Incarnation
+	(*metadatapb.BrokerState)(nil),    // 48: ponor.metadata.v1.BrokerState
 }
 var file_controller_controllerpb_controller_proto_depIdxs = []int32{
 	0,  // 0: ponor.controller.v1.Outcome.code:type_name -> ponor.controller.v1.Code
@@ -3461,24 +3472,25 @@ var file_controller_controllerpb_controller_proto_depIdxs = []int32{
 	27, // 25: ponor.controller.v1.AdminRequest.alter_configs:type_name -> ponor.controller.v1.ConfigResource
 	28, // 26: ponor.controller.v1.AdminRequest.reassign:type_name -> ponor.controller.v1.PartitionChange
 	28, // 27: ponor.controller.v1.AdminRequest.elect_preferred:type_name -> ponor.controller.v1.PartitionChange
-	3,  // 28: ponor.controller.v1.AdminResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	30, // 29: ponor.controller.v1.AdminResponse.items:type_name -> ponor.controller.v1.ItemResult
-	3,  // 30: ponor.controller.v1.StatusResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	34, // 31: ponor.controller.v1.StatusResponse.voters:type_name -> ponor.controller.v1.VoterStatus
-	35, // 32: ponor.controller.v1.StatusResponse.sessions:type_name -> ponor.controller.v1.SessionStatus
-	47, // 33: ponor.controller.v1.SessionStatus.incarnation:type_name -> ponor.metadata.v1.Incarnation
-	2,  // 34: ponor.controller.v1.QuorumRequest.op:type_name -> ponor.controller.v1.QuorumRequest.Op
-	3,  // 35: ponor.controller.v1.QuorumResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	37, // 36: ponor.controller.v1.QuorumResponse.members:type_name -> ponor.controller.v1.QuorumMember
-	3,  // 37: ponor.controller.v1.BalanceResponse.outcome:type_name -> ponor.controller.v1.Outcome
-	41, // 38: ponor.controller.v1.BalanceResponse.brokers:type_name -> ponor.controller.v1.BrokerBalance
-	42, // 39: ponor.controller.v1.BalanceResponse.moves:type_name -> ponor.controller.v1.PlannedMove
-	23, // 40: ponor.controller.v1.NewTopic.AssignmentsEntry.value:type_name -> ponor.controller.v1.ReplicaList
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	48, // 28: ponor.controller.v1.AdminRequest.broker_state:type_name -> ponor.metadata.v1.BrokerState
+	3,  // 29: ponor.controller.v1.AdminResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	30, // 30: ponor.controller.v1.AdminResponse.items:type_name -> ponor.controller.v1.ItemResult
+	3,  // 31: ponor.controller.v1.StatusResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	34, // 32: ponor.controller.v1.StatusResponse.voters:type_name -> ponor.controller.v1.VoterStatus
+	35, // 33: ponor.controller.v1.StatusResponse.sessions:type_name -> ponor.controller.v1.SessionStatus
+	47, // 34: ponor.controller.v1.SessionStatus.incarnation:type_name -> ponor.metadata.v1.Incarnation
+	2,  // 35: ponor.controller.v1.QuorumRequest.op:type_name -> ponor.controller.v1.QuorumRequest.Op
+	3,  // 36: ponor.controller.v1.QuorumResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	37, // 37: ponor.controller.v1.QuorumResponse.members:type_name -> ponor.controller.v1.QuorumMember
+	3,  // 38: ponor.controller.v1.BalanceResponse.outcome:type_name -> ponor.controller.v1.Outcome
+	41, // 39: ponor.controller.v1.BalanceResponse.brokers:type_name -> ponor.controller.v1.BrokerBalance
+	42, // 40: ponor.controller.v1.BalanceResponse.moves:type_name -> ponor.controller.v1.PlannedMove
+	23, // 41: ponor.controller.v1.NewTopic.AssignmentsEntry.value:type_name -> ponor.controller.v1.ReplicaList
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_controller_controllerpb_controller_proto_init() }
