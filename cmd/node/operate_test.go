@@ -450,11 +450,11 @@ func TestABrokerThatHangsIsPassedOver(t *testing.T) {
 	if _, err := new(storeVerify).ask(t.Context()); !errors.Is(err, errNoSeeds) {
 		t.Errorf("asked nobody for the metadata: %v", err)
 	}
-	cordon := func(id metadata.BrokerID) error {
 	both := []string{"127.0.0.1:1", hangs.Addr().String(), "127.0.0.1:1"}
 	if _, err := askAny(t.Context(), both, 100*time.Millisecond, controller.AskBalance); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("one that hangs counts more than those that are not there: %v", err)
 	}
+	cordon := func(id metadata.BrokerID) error {
 		_, err := askAny(t.Context(), []string{hangs.Addr().String(), n.clients, hangs.Addr().String()}, time.Second, func(ctx context.Context, c *rpc.Client) (struct{}, error) {
 			return struct{}{}, controller.AskBrokerState(ctx, c, id, false, false)
 		})
@@ -593,6 +593,8 @@ func TestWhatIsWrongWithAQuorum(t *testing.T) {
 		"nobody leads":          {[]controllerView{is(1, "Candidate", 4, "c", 1, 9, "x"), is(2, "Follower", 4, "c", 1, 9, "x")}, -1, "no controller leads"},
 		"hashes differ":         {[]controllerView{is(1, "Leader", 4, "c", 1, 9, "x"), is(2, "Follower", 4, "c", 1, 9, "y")}, 1, "at index 9 node 1 has hash x and node 2 has y"},
 		"two generations":       {[]controllerView{is(1, "Leader", 4, "c", 1, 9, "x"), is(2, "Leader", 5, "c", 2, 9, "y")}, 2, "node 1 is of generation 1 of the metadata and node 2 of 2"},
+		"the old one votes on":  {[]controllerView{is(1, "Leader", 3, "c", 2, 9, "x"), is(2, "Leader", 4, "c", 1, 12, "y"), is(3, "Follower", 4, "c", 1, 12, "y")}, 1, "node 2 is of generation 1 of the metadata and node 1 of 2"},
+		"one was replaced":      {[]controllerView{is(1, "Leader", 4, "c", 1, 9, "x"), is(2, "Leader", 5, "c", 1, 10, "y")}, 2, ""},
 		"one does not answer":   {[]controllerView{{Address: "a9", Error: "refused", Node: -1}, is(2, "Leader", 4, "c", 1, 9, "x")}, 2, ""},
 		"those of two clusters": {[]controllerView{is(1, "Leader", 4, "c", 1, 9, "x"), is(2, "Leader", 4, "d", 1, 9, "y")}, 2, "node 1 at a1 is of cluster c and node 2 at a2 of d"},
 	} {

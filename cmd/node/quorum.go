@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -135,7 +136,7 @@ func judgeQuorum(list []controllerView) (quorumView, error) {
 	view := quorumView{Leader: -1, Controllers: list}
 	hashes := make(map[uint64]controllerView)
 	var problem error
-	var first, newest *controllerView
+	var first, newest, leader *controllerView
 	for i := range list {
 		v := &list[i]
 		if v.Error != "" {
@@ -150,8 +151,10 @@ func judgeQuorum(list []controllerView) (quorumView, error) {
 				newest = v
 			}
 		}
-		if view.Term = max(view.Term, v.Term); v.State == "Leader" && v.Term == view.Term {
-			view.Leader = v.Node
+		view.Term = max(view.Term, v.Term)
+		// Of two the one of the newer metadata, whose terms began anew, else the later one.
+		if v.State == "Leader" && (leader == nil || cmp.Or(cmp.Compare(v.Generation, leader.Generation), cmp.Compare(v.Term, leader.Term)) >= 0) {
+			leader = v
 		}
 		if other, ok := hashes[v.Index]; ok && other.Hash != v.Hash && other.Generation == v.Generation {
 			problem = fmt.Errorf("metadata diverged: at index %d node %d has hash %s and node %d has %s; stop both and restore one", v.Index, other.Node, other.Hash, v.Node, v.Hash)
@@ -168,7 +171,9 @@ func judgeQuorum(list []controllerView) (quorumView, error) {
 			problem = fmt.Errorf("node %d is of generation %d of the metadata and node %d of %d: it was restored while node %d ran, which must be stopped and get the restored metadata", v.Node, v.Generation, newest.Node, newest.Generation, v.Node)
 		}
 	}
-	if view.Leader < 0 && problem == nil {
+	if leader != nil {
+		view.Leader, view.Term = leader.Node, leader.Term
+	} else if problem == nil {
 		problem = errors.New("no controller leads: an election takes a second or two, ask again; else look at the controllers' logs")
 	}
 	return view, problem
