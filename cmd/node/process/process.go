@@ -189,9 +189,6 @@ func (n *Node) advertised() (metadata.Endpoint, error) {
 	if err != nil {
 		return metadata.Endpoint{}, fmt.Errorf("advertise %q: write host:port", addr)
 	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		return metadata.Endpoint{}, fmt.Errorf("clients cannot dial %s: with --listen on all interfaces say --advertise host:port", addr)
-	}
 	p, err := strconv.ParseInt(port, 10, 32)
 	if err != nil || p < 1 || p > 65535 {
 		return metadata.Endpoint{}, fmt.Errorf("advertise %q: port %q", addr, port)
