@@ -80,6 +80,16 @@ func TestSomeBrokerTakesPartitions(t *testing.T) {
 	})
 }
 
+func TestALeaderOfAnEarlierBuildIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		n := c.brokers(1)
+		if err := n.AskUnknown(c.context()); err == nil || !strings.Contains(err.Error(), "its build is older") {
+			t.Errorf("it says %v", err)
+		}
+	})
+}
+
 // Two requests at once, of two nodes, close one broker of the last two, not both.
 func TestTheLastTwoAreNotClosedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 
 	"ponor/controller/controllerpb"
@@ -218,7 +219,10 @@ func (n *Node) admin(ctx context.Context, q *controllerpb.AdminRequest, want int
 	if err := n.client.call(ctx, laneAdmin, keyAdmin, q, resp); err != nil {
 		return nil, err
 	}
-	if c := resp.Outcome.GetCode(); c != controllerpb.Code_OK || len(resp.Items) != want {
+	switch c := resp.Outcome.GetCode(); {
+	case c == controllerpb.Code_OK && len(resp.Items) == 0:
+		return nil, errors.New("the controller that leads cannot do this: its build is older than that of the node that was asked; upgrade all controllers, then try again")
+	case c != controllerpb.Code_OK || len(resp.Items) != want:
 		return nil, fmt.Errorf("the leader answers %v with %d of %d results: %s", c, len(resp.Items), want, resp.Outcome.GetMessage())
 	}
 	return resp.Items, n.Wait(ctx, metadata.Index(resp.Index))
