@@ -68,8 +68,11 @@ def kafka_python():
         def on_partitions_revoked(self, revoked):
             say("partitions_revoked", partitions=partitions(revoked))
 
+    # By default it waits up to 30 s, each time twice as long, before it tries a broker again that died, and learns of no
+    # new leader meanwhile: how long a group stands still would be chance, and could be longer than its session.
     c = KafkaConsumer(group_id=group, enable_auto_commit=False, auto_offset_reset="earliest", heartbeat_interval_ms=500,
-                      session_timeout_ms=30000, bootstrap_servers=settings["bootstrap.servers"].split(","))
+                      session_timeout_ms=30000, reconnect_backoff_max_ms=1000,
+                      bootstrap_servers=settings["bootstrap.servers"].split(","))
     c.subscribe([topic], listener=Listener())
     while not stop.is_set():
         offsets = {t.partition: [m.offset for m in ms] for t, ms in c.poll(timeout_ms=200, max_records=500).items()}
