@@ -40,6 +40,13 @@ func newBrokerState(verb, short string, cordoned, draining bool) *cobra.Command 
 				return usagef("%q is not a node id; 'ponor cluster status' shows them", args[0])
 			}
 			return f.withAdmin(cmd, func(ctx context.Context, adm *kadm.Client) error {
+				led := 0 // what it leads can be gone as soon as it is asked
+				if draining {
+					if led, err = leads(ctx, adm, int32(id)); err != nil {
+						return err
+					}
+				}
+				begun := time.Now()
 				if err := setBrokerState(ctx, adm, metadata.BrokerID(id), cordoned, draining); err != nil {
 					hint := "'ponor cluster status' shows the brokers"
 					if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
@@ -48,7 +55,7 @@ func newBrokerState(verb, short string, cordoned, draining bool) *cobra.Command 
 					return fmt.Errorf("%s broker %d: %w; %s", verb, id, err, hint)
 				}
 				if draining {
-					return awaitDrained(ctx, cmd, adm, int32(id))
+					return awaitDrained(ctx, cmd, adm, int32(id), led, begun)
 				}
 				cmd.Printf("%sed broker %d\n", verb, id)
 				return nil
@@ -114,25 +121,29 @@ func setBrokerState(ctx context.Context, adm *kadm.Client, id metadata.BrokerID,
 	return err
 }
 
-// awaitDrained waits until a broker leads nothing.
-func awaitDrained(ctx context.Context, cmd *cobra.Command, adm *kadm.Client, id int32) error {
-	begun, first := time.Now(), -1
-	for {
-		md, err := adm.Metadata(ctx)
-		if err != nil {
-			return fmt.Errorf("watch the drain of broker %d: %w", id, err)
+// leads is how many partitions a broker leads.
+func leads(ctx context.Context, adm *kadm.Client, id int32) (n int, err error) {
+	md, err := adm.Metadata(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("ask what broker %d leads: %w", id, err)
+	}
+	md.Topics.EachPartition(func(p kadm.PartitionDetail) {
+		if p.Leader == id {
+			n++
 		}
-		left := 0
-		md.Topics.EachPartition(func(p kadm.PartitionDetail) {
-			if p.Leader == id {
-				left++
-			}
-		})
-		if first < 0 {
-			first = left
+	})
+	return n, nil
+}
+
+// awaitDrained waits until a broker leads nothing, which led so many when it began.
+func awaitDrained(ctx context.Context, cmd *cobra.Command, adm *kadm.Client, id int32, led int, begun time.Time) error {
+	for {
+		left, err := leads(ctx, adm, id)
+		if err != nil {
+			return err
 		}
 		if left == 0 {
-			cmd.Printf("drained broker %d: %s moved in %v, 0 bytes copied; it stays cordoned until 'ponor broker uncordon %d'\n", id, count(first, "partition"), time.Since(begun).Round(time.Millisecond), id)
+			cmd.Printf("drained broker %d: %s moved in %v, 0 bytes copied; it stays cordoned until 'ponor broker uncordon %d'\n", id, count(led, "partition"), time.Since(begun).Round(time.Millisecond), id)
 			return nil
 		}
 		select {
