@@ -56,11 +56,14 @@ func (h *holding) by(at int64) int32 {
 
 // membership is a process in a group.
 type membership struct {
-	group string
-	gen   int32 // highest that it saw
-	op    int64 // that saw it
-	at    int64 // when that ended
-	holds map[history.Key]*holding
+	group   string
+	member  string // "" for not known
+	gen     int32  // highest that it saw
+	op      int64  // that saw it
+	at      int64  // when that ended
+	given   int32  // highest that gave it partitions, as this member or one before
+	givenOp int64
+	holds   map[history.Key]*holding
 }
 
 // ownership is G1 and G2.
@@ -93,7 +96,7 @@ func (r *run) ownership() {
 			m.end(o.Invoked)
 		}
 		if begins { // another member, of this group or another one
-			m.group, m.gen = o.Group, 0
+			m.group, m.member, m.gen, m.given = o.Group, "", 0, 0
 		}
 		if retires(o) {
 			delete(procs, o.Process)
@@ -109,8 +112,17 @@ func (r *run) ownership() {
 	}
 }
 
-// saw is G2: generations only grow for a process.
+// saw is G2: generations only grow for a member. A process that had to become another one
+// may see a lower generation than it did before, but not than one that gave it partitions:
+// that was stored before it was told. Of a generation that ends before its leader has
+// shared the partitions nothing is stored, in Kafka neither.
 func (m *membership) saw(f *found, o *history.Op) {
+	if o.Member != "" {
+		if m.member != "" && o.Member != m.member {
+			m.gen, m.op = m.given, m.givenOp
+		}
+		m.member = o.Member
+	}
 	look := func(gen int32) {
 		if gen <= 0 {
 			return
@@ -132,6 +144,9 @@ func (m *membership) saw(f *found, o *history.Op) {
 		if e := &o.Rebalance[i]; e.Kind == "assigned" {
 			look(e.Gen)
 			most = max(most, e.Gen)
+			if e.Gen > m.given {
+				m.given, m.givenOp = e.Gen, o.Index
+			}
 		}
 	}
 	if most > m.gen {

@@ -11,6 +11,7 @@ telling = threading.Lock()
 common = {}
 producer = None
 consumer = None  # None: there is none
+named = ("", -1)  # the member's id, and the generation that it came with
 
 
 def say(**line):
@@ -30,12 +31,21 @@ def encoded(b):
     return None if b is None else base64.b64encode(b).decode()
 
 
-def identity(c):
-    """The member's id and generation; the library shows the latter only in what transactions are given."""
+def identity(c, joined=False):
+    """The member's id and generation; the library shows the latter only in what transactions are given.
+
+    One that had to become another member has the former one's generation until it has joined: that is told as 0, not known.
+    """
+    global named
     data, magic = c.consumer_group_metadata() or b"", b"CGMDv2:"
     if not data.startswith(magic):
         return {}
-    return {"member": c.memberid() or "", "generation": max(0, int.from_bytes(data[len(magic):len(magic) + 4], "little", signed=True))}
+    member, generation = c.memberid() or "", int.from_bytes(data[len(magic):len(magic) + 4], "little", signed=True)
+    if member != named[0]:
+        named = member, generation
+    if joined or generation != named[1]:
+        named = member, -1
+    return {"member": member, "generation": 0 if generation == named[1] else max(0, generation)}
 
 
 def tell(event):
@@ -43,7 +53,8 @@ def tell(event):
     def callback(c, partitions):
         with telling:
             if c is consumer:
-                say(event=event, partitions=[{"topic": p.topic, "partition": p.partition} for p in partitions], **identity(c))
+                say(event=event, partitions=[{"topic": p.topic, "partition": p.partition} for p in partitions],
+                    **identity(c, event == "assigned"))
                 sys.stdin.readline()
     return callback
 
@@ -77,7 +88,8 @@ def send(q):
 
 
 def make(settings):
-    global consumer
+    global consumer, named
+    named = ("", -1)
     consumer = Consumer({**common, "enable.auto.commit": False, "check.crcs": True, "fetch.wait.max.ms": 500, **settings})
     return consumer
 
