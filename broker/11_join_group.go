@@ -28,10 +28,12 @@ func (b *Broker) joinGroup(ctx context.Context, c call, req *kmsg.JoinGroupReque
 	}
 	failed := answer[*kmsg.JoinGroupResponse](req)
 	failed.Generation, failed.MemberID, failed.Version = -1, req.MemberID, req.Version
+	name, member := req.Group, req.MemberID
 	resp, err := askGroup(ctx, b, c, req.Group, req,
 		func(m *group.Machine, now time.Time, req *kmsg.JoinGroupRequest, reply func(*kmsg.JoinGroupResponse)) []coordinator.Record {
 			return m.JoinGroup(now, c.caller(), req, reply)
-		})
+		},
+		func(m *group.Machine, now time.Time) []coordinator.Record { return m.Disconnect(now, name, member) })
 	if err != nil {
 		resp, failed.ErrorCode = failed, codeOf(err)
 	}

@@ -24,7 +24,7 @@ func (b *Broker) syncGroup(ctx context.Context, c call, req *kmsg.SyncGroupReque
 		failed.ErrorCode = kerr.InconsistentGroupProtocol.Code
 		return failed
 	}
-	resp, err := askGroup(ctx, b, c, req.Group, req, (*group.Machine).SyncGroup)
+	resp, err := askGroup(ctx, b, c, req.Group, req, (*group.Machine).SyncGroup, nil)
 	if err != nil {
 		resp, failed.ErrorCode = failed, codeOf(err)
 	}

@@ -52,21 +52,23 @@ func (b *Broker) onGroup(ctx context.Context, c call, id string, f func(m *group
 }
 
 // askGroup is onGroup for a call that may wait for other members' requests for minutes,
-// in which its own is forgotten.
+// in which its own is forgotten. If its connection ends meanwhile, gone is called, if it
+// is not nil.
 func askGroup[Q, T any](ctx context.Context, b *Broker, c call, id string, req *Q,
 	f func(m *group.Machine, now time.Time, req *Q, reply func(T)) []coordinator.Record,
+	gone func(m *group.Machine, now time.Time) []coordinator.Record,
 ) (T, error) {
 	groups, err := b.groups()
 	if err != nil {
 		var none T
 		return none, err
 	}
-	return coordinator.Ask(ctx, groups, id, c.Received, func(m *group.Machine, now time.Time, reply func(T)) []coordinator.Record {
+	return coordinator.AskUntil(ctx, groups, id, c.Received, func(m *group.Machine, now time.Time, reply func(T)) []coordinator.Record {
 		records := f(m, now, req, reply)
 		c.Forget()
 		req = nil
 		return records
-	})
+	}, coordinator.Until[*group.Machine]{Over: gone})
 }
 
 // caller is who sent the request, as groups show their members.

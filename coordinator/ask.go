@@ -29,7 +29,8 @@ func Ask[T any, M Machine](ctx context.Context, s *Shards[M], key string, arrive
 }
 
 // Until says when a call that waits is answered early: when Early is closed, or ctx
-// ends, and nobody has replied, Over is called, which replies.
+// ends, and nobody has replied, Over is called, which replies if anybody can still hear
+// it. A nil Over is for calls that are not.
 type Until[M Machine] struct {
 	Early <-chan struct{}
 	Over  func(m M, now time.Time) []Record

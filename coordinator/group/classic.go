@@ -411,7 +411,7 @@ func (c *classicGroup) tick(now time.Time) {
 			continue
 		}
 		m.deadline = time.Time{}
-		if m.isNew || m.joining == nil && m.syncing == nil {
+		if m.isNew || m.lost || m.joining == nil && m.syncing == nil {
 			c.g.history.note(m.change(MemberExpired))
 			c.remove(m, kerr.UnknownMemberID)
 			c.rebalance(now)

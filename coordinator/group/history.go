@@ -19,13 +19,14 @@ const (
 const (
 	MemberJoined     = "joined"
 	MemberLeft       = "left"
-	MemberExpired    = "session expired"          // no heartbeat for its session timeout
-	MemberAbsent     = "did not join in time"     // not within its rebalance timeout
-	MemberUnsynced   = "did not sync in time"     // joined, and never asked for its assignment
-	MemberResubs     = "changed its subscription" // or what it can do
-	MemberGaveUp     = "gave up partitions"       // cooperative: others can have them now
-	MemberReassigned = "asked to assign anew"     // a leader to which the topics look different
-	MemberReplaced   = "restarted"                // a static member with a new id
+	MemberExpired    = "session expired"           // no heartbeat for its session timeout
+	MemberLost       = "went away while it joined" // new, and its connection ended
+	MemberAbsent     = "did not join in time"      // not within its rebalance timeout
+	MemberUnsynced   = "did not sync in time"      // joined, and never asked for its assignment
+	MemberResubs     = "changed its subscription"  // or what it can do
+	MemberGaveUp     = "gave up partitions"        // cooperative: others can have them now
+	MemberReassigned = "asked to assign anew"      // a leader to which the topics look different
+	MemberReplaced   = "restarted"                 // a static member with a new id
 )
 
 // Change is what happened to one member.

@@ -180,11 +180,13 @@ func (c *classicGroup) joinAgain(now time.Time, j join) {
 	switch {
 	case c.st == stateCompleting && unchanged:
 		// It did not get the answer to its JoinGroup.
+		c.alive(now, m)
 		j.reply(c.joined(m, c.leader, false))
 	case c.st == stateStable && unchanged && c.leader != id:
 		// A follower that asks again gets its assignment from SyncGroup. The leader
 		// asks again when something changed that it alone knows, such as the number of
 		// partitions.
+		c.alive(now, m)
 		j.reply(c.joined(m, c.leader, false))
 	default:
 		if why := c.rejoining(m, j); why != "" {
@@ -222,6 +224,39 @@ func (c *classicGroup) joinReplacing(now time.Time, j join, m *member, id string
 		// is told that the leader is its former self.
 		c.finishJoin(m, c.joined(m, leader, false))
 	}
+}
+
+// Disconnect is for a JoinGroup that waits and whose connection has ended: nobody will
+// hear the answer. Kafka goes on as if somebody did. A member that has died takes part in
+// the next generation then, and if it is to share the partitions, all do nothing until its
+// session ends; where clients come and go faster than that, from one generation to the
+// next.
+//
+// A new member is none any more: it owns nothing, and a client that lives comes again. One
+// that was there before may come back for its session, and does not lead meanwhile. Who
+// has not told its id, with JoinGroup before version 4, is not found.
+func (m *Machine) Disconnect(now time.Time, name, id string) []coordinator.Record {
+	g := m.find(name)
+	if g == nil || g.classic() == nil {
+		return nil
+	}
+	c := g.classic()
+	member := c.member(id)
+	if member == nil || member.joining == nil {
+		return nil
+	}
+	if member.isNew && !member.static() {
+		c.g.history.note(member.change(MemberLost))
+		c.remove(member, kerr.UnknownMemberID)
+		c.rebalance(now)
+		m.dropIfUnused(g)
+		return m.take()
+	}
+	member.joining(failedJoin(id, rebalanceInProgress))
+	member.joining = func(*kmsg.JoinGroupResponse) {}
+	member.lost = true
+	c.dieAt(member, now.Add(member.sessionTimeout))
+	return m.take()
 }
 
 // failedJoin is the answer to a JoinGroup that was refused.

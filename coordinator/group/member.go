@@ -32,6 +32,9 @@ type member struct {
 	// joining and syncing reply to the call that it waits in, nil for none. A
 	// member that waits for others need not send heartbeats.
 	joining func(*kmsg.JoinGroupResponse)
+	// lost says that the connection ended on which it waited in JoinGroup, and that it
+	// was not heard of since.
+	lost    bool
 	syncing func(*kmsg.SyncGroupResponse)
 	// pulse is of a member whose heartbeats may be held, nil for others.
 	pulse *pulse
@@ -108,7 +111,7 @@ func (c *classicGroup) finishJoin(m *member, resp *kmsg.JoinGroupResponse) {
 // again.
 func (c *classicGroup) awaitJoin(m *member, reply func(*kmsg.JoinGroupResponse)) {
 	c.finishJoin(m, failedJoin(m.id, rebalanceInProgress))
-	m.joining = reply
+	m.joining, m.lost = reply, false
 	c.awaiting++
 }
 
@@ -125,7 +128,7 @@ func (c *classicGroup) finishSync(m *member, resp *kmsg.SyncGroupResponse) bool 
 
 // alive begins the member's session anew.
 func (c *classicGroup) alive(now time.Time, m *member) {
-	m.unheard = time.Time{}
+	m.unheard, m.lost = time.Time{}, false
 	c.dieAt(m, now.Add(m.sessionTimeout))
 }
 

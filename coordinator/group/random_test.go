@@ -65,7 +65,7 @@ func TestRandomHistories(t *testing.T) {
 			}
 		})
 	}
-	for _, k := range []string{"assigned", "committed", "refused", "crash", "replaced", "expired", "told"} {
+	for _, k := range []string{"assigned", "committed", "refused", "crash", "replaced", "expired", "told", "disconnected"} {
 		if total[k] == 0 {
 			t.Errorf("no history has %q", k)
 		}
@@ -98,7 +98,10 @@ func (h *classicHistory) step() {
 	case n < 75:
 		h.leaveAs(c)
 	case n < 80: // restarts
+		h.disconnect(c)
 		*c = actor{r: h.rig, instance: c.instance}
+	case n < 83:
+		h.disconnect(c)
 	case n < 95:
 		h.pass(time.Duration(h.rnd.IntN(4000)) * time.Millisecond)
 	case n < 97:
@@ -243,6 +246,18 @@ func (h *classicHistory) commitAs(c *actor) {
 	}
 	h.newest = max(h.newest, generation)
 	h.register = h.commits
+}
+
+// disconnect ends the connection that a client waits on to join, if its member id is
+// known, and half of the time nobody notices.
+func (h *classicHistory) disconnect(c *actor) {
+	h.collect(c)
+	if c.join == nil || h.rnd.IntN(2) == 0 {
+		return
+	}
+	h.did["disconnected"]++
+	h.wrote(h.m.Disconnect(h.now, grp, c.id))
+	c.join = nil
 }
 
 func (h *classicHistory) leaveAs(c *actor) {

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"slices"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -116,7 +117,9 @@ func (c *classicGroup) complete(now time.Time) {
 	for _, m := range c.members {
 		c.finishJoin(m, c.joined(m, c.leader, false))
 		m.isNew = false
-		c.alive(now, m)
+		if !m.lost {
+			c.alive(now, m)
+		}
 		c.unsynced[m.id] = struct{}{}
 	}
 	c.syncBy = now.Add(c.rebalanceTimeout())
@@ -134,18 +137,22 @@ func (c *classicGroup) removeAbsent() {
 	}
 }
 
-// electLeader makes sure that the leader is one that joined; false if none did.
+// electLeader makes sure that the leader is one that joined, and is there if any is; false
+// if none joined.
 func (c *classicGroup) electLeader() bool {
-	if l := c.member(c.leader); l != nil && l.joining != nil {
+	could := func(m *member) bool { return m.joining != nil && !m.lost }
+	if l := c.member(c.leader); l != nil && could(l) {
 		return true
 	}
-	for _, m := range c.members {
-		if m.joining != nil {
-			c.leader = m.id
-			return true
-		}
+	i := slices.IndexFunc(c.members, could)
+	if i < 0 {
+		i = slices.IndexFunc(c.members, func(m *member) bool { return m.joining != nil })
 	}
-	return false
+	if i < 0 {
+		return false
+	}
+	c.leader = c.members[i].id
+	return true
 }
 
 // syncDue drops the members that joined and did not ask for their assignment.
