@@ -51,6 +51,10 @@ func simulate(t *testing.T, plan sim.Plan, opts sim.Options) (r *sim.Report) {
 }
 
 func TestSeeds(t *testing.T) {
+	const least = 45 * time.Second // a fault that is judged by itself needs most of it
+	if *span < least {
+		t.Fatalf("-sim.span %v: say %v at least", *span, least)
+	}
 	var sum summary
 	t.Cleanup(func() { t.Log(sum.String()) })
 	// Much garbage and little that lives: memory is cheaper here than time.
