@@ -4,7 +4,8 @@
 #
 #   kafka.sh fetch                    download the jars once
 #   kafka.sh tool CLASS [ARG...]      run one of its command-line tools
-#   kafka.sh start DIR [KEY=VALUE...] start KAFKA_NODES combined nodes in DIR
+#   kafka.sh start DIR [KEY=VALUE...] start KAFKA_NODES combined nodes in DIR, and
+#                                     print where they can be reached when they can
 #   kafka.sh launch DIR NODE          start one of them again
 #   kafka.sh kill DIR NODE            kill -9 one of them
 #   kafka.sh pause DIR NODE           SIGSTOP it, and
@@ -74,6 +75,10 @@ start() { # DIR KEY=VALUE...
   mkdir -p "$dir"
   quiet_logging "$dir/log4j2.properties"
   for i in $(seq "$nodes"); do
+    if served "$i"; then
+      echo "kafka.sh: port $((port + 2 * i - 2)) is taken; KAFKA_PORT is the first of those to use" >&2
+      return 1
+    fi
     voters+="${voters:+,}$i@127.0.0.1:$((port + 2 * i - 1))"
     addrs+="${addrs:+,}127.0.0.1:$((port + 2 * i - 2))"
   done
@@ -85,7 +90,20 @@ start() { # DIR KEY=VALUE...
     fi
     launch "$dir" "$i"
   done
+  for i in $(seq "$nodes"); do await_served "$dir" "$i"; done
   echo "$addrs"
+}
+
+served() { (: <>"/dev/tcp/127.0.0.1/$((port + 2 * $1 - 2))") 2>/dev/null; } # NODE
+
+await_served() { # DIR NODE
+  until served "$2"; do
+    if gone "$(pid_of "$1" "$2")"; then
+      echo "kafka.sh: node $2 of Kafka has ended: $(tail -n 3 "$1/node$2.log")" >&2
+      return 1
+    fi
+    sleep 0.2
+  done
 }
 
 gone() { # PID
@@ -130,5 +148,5 @@ tool() { # CLASS ARG...
 case ${1:-} in
   fetch | start | launch | pause | resume | state | stop | tool) "$@" ;;
   kill) kill_node "${@:2}" ;;
-  *) sed -n '2,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,19s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
