@@ -39,13 +39,15 @@ func (n *nemesis) outage(e Event) {
 	} else {
 		n.during(e, &node{name: "everyone"}, n.apart(e.Kind == NoQuorum))
 	}
-	if !judged {
+	// One that had to wait for quiet ends with the run, whose clients then stop.
+	end := min(begin+e.For, n.c.time.h.Now())
+	if !judged || end <= begin+adapting {
 		return
 	}
 	n.c.time.add("%d partitions must have been served", len(parts))
 	n.effect("outage was judged")
 	for _, tp := range parts {
-		n.c.time.h.Demand(Service{tp, begin + adapting, begin + e.For})
+		n.c.time.h.Demand(Service{tp, begin + adapting, end})
 	}
 }
 
