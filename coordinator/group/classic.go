@@ -173,6 +173,12 @@ func (c *classicGroup) remove(m *member, code *kerr.Error) {
 	}
 }
 
+// expel takes a member out that is not known from then on; why is for the history.
+func (c *classicGroup) expel(m *member, why string) {
+	c.g.history.note(m.change(why))
+	c.remove(m, kerr.UnknownMemberID)
+}
+
 // replace gives a static member that came back a new id. Who still uses the old one
 // is fenced.
 func (c *classicGroup) replace(old *member, id string, caller Caller) {
@@ -412,8 +418,7 @@ func (c *classicGroup) tick(now time.Time) {
 		}
 		m.deadline = time.Time{}
 		if m.isNew || m.lost || m.joining == nil && m.syncing == nil {
-			c.g.history.note(m.change(MemberExpired))
-			c.remove(m, kerr.UnknownMemberID)
+			c.expel(m, MemberExpired)
 			c.rebalance(now)
 		}
 	}

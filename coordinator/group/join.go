@@ -246,8 +246,7 @@ func (m *Machine) Disconnect(now time.Time, name, id string) []coordinator.Recor
 		return nil
 	}
 	if member.isNew && !member.static() {
-		c.g.history.note(member.change(MemberLost))
-		c.remove(member, kerr.UnknownMemberID)
+		c.expel(member, MemberLost)
 		c.rebalance(now)
 		m.dropIfUnused(g)
 		return m.take()

@@ -101,8 +101,7 @@ func (c *classicGroup) leave(l kmsg.LeaveGroupRequestMember) (member bool, err *
 	if err := c.check(id, l.InstanceID); err != nil {
 		return false, err
 	}
-	c.g.history.note(c.member(id).change(MemberLeft))
-	c.remove(c.member(id), kerr.UnknownMemberID)
+	c.expel(c.member(id), MemberLeft)
 	return true, nil
 }
 

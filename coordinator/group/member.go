@@ -32,10 +32,10 @@ type member struct {
 	// joining and syncing reply to the call that it waits in, nil for none. A
 	// member that waits for others need not send heartbeats.
 	joining func(*kmsg.JoinGroupResponse)
+	syncing func(*kmsg.SyncGroupResponse)
 	// lost says that the connection ended on which it waited in JoinGroup, and that it
 	// was not heard of since.
-	lost    bool
-	syncing func(*kmsg.SyncGroupResponse)
+	lost bool
 	// pulse is of a member whose heartbeats may be held, nil for others.
 	pulse *pulse
 }

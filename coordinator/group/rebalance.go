@@ -131,8 +131,7 @@ func (c *classicGroup) complete(now time.Time) {
 func (c *classicGroup) removeAbsent() {
 	for i := len(c.members) - 1; i >= 0; i-- {
 		if m := c.members[i]; m.joining == nil && !m.static() {
-			c.g.history.note(m.change(MemberAbsent))
-			c.remove(m, kerr.UnknownMemberID)
+			c.expel(m, MemberAbsent)
 		}
 	}
 }
@@ -164,8 +163,7 @@ func (c *classicGroup) syncDue(now time.Time) {
 	for i := len(c.members) - 1; i >= 0; i-- {
 		m := c.members[i]
 		if _, ok := c.unsynced[m.id]; ok {
-			c.g.history.note(m.change(MemberUnsynced))
-			c.remove(m, kerr.UnknownMemberID)
+			c.expel(m, MemberUnsynced)
 		}
 	}
 	c.prepare(now)
