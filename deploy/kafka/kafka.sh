@@ -44,6 +44,8 @@ quiet_logging() { # FILE
   printf 'status=error\nrootLogger.level=error\nrootLogger.appenderRef.err.ref=ERR\nappender.err.type=Console\nappender.err.name=ERR\nappender.err.target=SYSTEM_ERR\nappender.err.layout.type=PatternLayout\nappender.err.layout.pattern=%%p %%m%%n\n' >"$1"
 }
 
+client_port() { echo $((port + 2 * $1 - 2)); } # NODE
+
 properties() { # DIR NODE VOTERS KEY=VALUE...
   local dir=$1 i=$2 voters=$3
   shift 3
@@ -52,7 +54,7 @@ process.roles=broker,controller
 node.id=$i
 controller.quorum.voters=$voters
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://127.0.0.1:$((port + 2 * i - 2)),CONTROLLER://127.0.0.1:$((port + 2 * i - 1))
+listeners=PLAINTEXT://127.0.0.1:$(client_port "$i"),CONTROLLER://127.0.0.1:$((port + 2 * i - 1))
 log.dirs=$dir/data$i
 default.replication.factor=3
 min.insync.replicas=2
@@ -76,11 +78,11 @@ start() { # DIR KEY=VALUE...
   quiet_logging "$dir/log4j2.properties"
   for i in $(seq "$nodes"); do
     if served "$i"; then
-      echo "kafka.sh: port $((port + 2 * i - 2)) is taken; KAFKA_PORT is the first of those to use" >&2
+      echo "kafka.sh: port $(client_port "$i") is taken; KAFKA_PORT is the first of those to use" >&2
       return 1
     fi
     voters+="${voters:+,}$i@127.0.0.1:$((port + 2 * i - 1))"
-    addrs+="${addrs:+,}127.0.0.1:$((port + 2 * i - 2))"
+    addrs+="${addrs:+,}127.0.0.1:$(client_port "$i")"
   done
   for i in $(seq "$nodes"); do
     properties "$dir" "$i" "$voters" "$@" >"$dir/node$i.properties"
@@ -90,11 +92,13 @@ start() { # DIR KEY=VALUE...
     fi
     launch "$dir" "$i"
   done
-  for i in $(seq "$nodes"); do await_served "$dir" "$i"; done
+  for i in $(seq "$nodes"); do
+    await_served "$dir" "$i" || { stop "$dir"; return 1; }
+  done
   echo "$addrs"
 }
 
-served() { (: <>"/dev/tcp/127.0.0.1/$((port + 2 * $1 - 2))") 2>/dev/null; } # NODE
+served() { (: <>"/dev/tcp/127.0.0.1/$(client_port "$1")") 2>/dev/null; } # NODE
 
 await_served() { # DIR NODE
   until served "$2"; do
@@ -102,7 +106,7 @@ await_served() { # DIR NODE
       echo "kafka.sh: node $2 of Kafka has ended: $(tail -n 3 "$1/node$2.log")" >&2
       return 1
     fi
-    sleep 0.2
+    sleep 0.05
   done
 }
 
