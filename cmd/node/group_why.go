@@ -38,10 +38,11 @@ Consumers that commit less often than every --watch look stuck: watch longer.`,
 			defer cl.Close()
 			ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout+watch)
 			defer cancel()
-			if watch > 0 && format == formatText {
-				cmd.PrintErrf("watching group %s for %s, to compare production with commits (--watch)\n", args[0], spanText(watch))
-			}
-			r, err := f.why(ctx, kadm.NewClient(cl), args[0], watch)
+			r, err := f.why(ctx, kadm.NewClient(cl), args[0], watch, func() {
+				if format == formatText {
+					cmd.PrintErrf("watching group %s for %s, to compare production with commits (--watch)\n", args[0], spanText(watch))
+				}
+			})
 			if err != nil {
 				return fmt.Errorf("look at group %s: %w", args[0], err)
 			}
@@ -54,7 +55,9 @@ Consumers that commit less often than every --watch look stuck: watch longer.`,
 	return cmd
 }
 
-func (f *clientFlags) why(ctx context.Context, adm *kadm.Client, name string, watch time.Duration) (*groupReport, error) {
+// why looks at the group and says why it lags. It calls waits before it waits for the
+// second look, if there is one.
+func (f *clientFlags) why(ctx context.Context, adm *kadm.Client, name string, watch time.Duration, waits func()) (*groupReport, error) {
 	begun := time.Now()
 	before, err := lookAtGroup(ctx, adm, name)
 	if err != nil {
@@ -62,6 +65,7 @@ func (f *clientFlags) why(ctx context.Context, adm *kadm.Client, name string, wa
 	}
 	after, watched := before, time.Duration(0)
 	if watch > 0 {
+		waits()
 		select {
 		case <-time.After(watch):
 		case <-ctx.Done():

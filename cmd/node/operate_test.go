@@ -386,6 +386,9 @@ func TestGroupWhySaysWhatItWaitsFor(t *testing.T) {
 	if _, _, errOut := n.runs("group why g --watch 10ms --format json"); errOut != "" {
 		t.Errorf("beside JSON: %s", errOut)
 	}
+	if _, _, errOut := n.runs("group why nobody"); strings.Contains(errOut, "watching") {
+		t.Errorf("a group that is not there is watched: %s", errOut)
+	}
 }
 
 func TestQuorumStatusFindsTheControllers(t *testing.T) {
