@@ -28,6 +28,7 @@ type run struct {
 	batches   []batch
 	sent      []int32
 	consumers map[string]*group // after the walk
+	cutOff    []string          // readers of the final phase that did not come to the end; after the walk
 	future    bool              // a value was read before it was sent
 	// Checks that several parts add to: L5, L6, L19, L22, L26, M6.
 	aborted, early, phantom, torn, kept, epochs *found

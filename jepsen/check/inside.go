@@ -428,7 +428,7 @@ func (r *run) faults() {
 	f.Note = shortNote(f.Note)
 }
 
-// finals is V5: the final phase read everything that is known.
+// finals is V5: the final phase read everything that is known, every reader of it.
 func (r *run) finals() {
 	f := r.check("V5", "final-reads")
 	f.required = true
@@ -447,6 +447,9 @@ func (r *run) finals() {
 		if len(f.Note) > 400 {
 			break
 		}
+	}
+	for _, text := range r.cutOff {
+		f.unknown("%s", text)
 	}
 	f.Note = shortNote(f.Note)
 }

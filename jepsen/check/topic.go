@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"ponor/jepsen/history"
 )
@@ -37,7 +38,8 @@ type topicChecks struct {
 	most              int64
 }
 
-// topicOps are what was done to, and seen of, a topic.
+// topicOps are what was done to, and seen of, a topic. Among the changes are those that
+// were denied, because it was there already or not there.
 type topicOps struct{ changes, looks []*history.Op }
 
 // topicState is what a topic should be like.
@@ -51,7 +53,7 @@ type topicState struct {
 func (t *topicChecks) collect() {
 	for i := range t.Ops {
 		o := &t.Ops[i]
-		if o.Topic == nil || o.Type == history.Fail {
+		if o.Topic == nil || o.Type == history.Fail && !denied(o) {
 			continue
 		}
 		list := t.topics[o.Topic.Name]
@@ -94,6 +96,13 @@ func (t *topicChecks) topic(list *topicOps) {
 	for i, look := range list.looks {
 		for ; n < len(list.changes) && list.changes[n].Invoked <= look.Completed; n++ {
 			c := list.changes[n]
+			if c.Type == history.Fail {
+				if next, may := t.afterDenied(was, c); may {
+					certain = certain && busy < c.Invoked
+					last, was, busy = c, next, max(busy, c.Completed)
+				}
+				continue
+			}
 			// What is not known to have happened, or to have happened behind the
 			// last change, leaves the topic uncertain until the next one that is.
 			certain = c.Type == history.OK && busy < c.Invoked && (certain || c.F != history.AlterConfig)
@@ -106,6 +115,31 @@ func (t *topicChecks) topic(list *topicOps) {
 		}
 		t.look(look, was, last, list.looks[i+1:])
 	}
+}
+
+// denied says that a change came to a topic that was as it should become.
+func denied(o *history.Op) bool {
+	switch o.F {
+	case history.CreateTopic:
+		return strings.Contains(o.Err, "TOPIC_ALREADY_EXISTS")
+	case history.DeleteTopic:
+		return strings.Contains(o.Err, "UNKNOWN_TOPIC_OR_PARTITION")
+	default:
+		return false
+	}
+}
+
+// afterDenied is the state after a change that was denied, and whether that may be
+// another. A broker asks the controller again when a fault took the answer, and the second
+// answer is that to what the first one did.
+func (t *topicChecks) afterDenied(s topicState, o *history.Op) (after topicState, may bool) {
+	if t.health.longest(o.Invoked, o.Completed, StaleBound) == o.Completed-o.Invoked {
+		return s, false
+	}
+	if exists := o.F == history.CreateTopic; exists != s.exists {
+		s = topicState{exists: exists}
+	}
+	return s, true
 }
 
 // unknownBefore says that a change of unknown effect may still come.
@@ -156,22 +190,25 @@ func (s topicState) differs(o *history.Op) (text string, id bool) {
 	return "", false
 }
 
-// look judges one description. Brokers may be late, so that it is stale if a
-// later one is right, and the change lost, or undone, if none is.
+// look judges one description. Brokers may be late, and it shows nothing before they must
+// have heard of the change; then it is stale if a later one is right, and the change lost,
+// or undone, if none is.
 func (t *topicChecks) look(o *history.Op, want topicState, change *history.Op, later []*history.Op) {
 	text, id := want.differs(o)
-	t.late.Checked++
-	if want.exists {
-		t.lost.Checked++
-	}
-	if id || want.id != "" || !want.exists {
-		t.again.Checked++
+	age := o.Invoked - change.Completed
+	settled := t.health.longest(change.Completed, o.Invoked, 0) > int64(StaleBound)
+	if settled {
+		t.late.Checked++
+		if want.exists {
+			t.lost.Checked++
+		}
+		if id || want.id != "" || !want.exists {
+			t.again.Checked++
+		}
 	}
 	if text == "" {
 		return
 	}
-	age := o.Invoked - change.Completed
-	calm := t.health.longest(change.Completed, o.Invoked, 0)
 	right := slices.ContainsFunc(later, func(l *history.Op) bool {
 		t, _ := want.differs(l)
 		return t == ""
@@ -179,7 +216,7 @@ func (t *topicChecks) look(o *history.Op, want topicState, change *history.Op, l
 	if right {
 		t.most = max(t.most, age)
 	}
-	if calm <= int64(StaleBound) {
+	if !settled {
 		return
 	}
 	f := t.lost

@@ -39,6 +39,7 @@ type cursor struct {
 	high  int32 // highest index it read
 	whole bool  // it reads from the beginning of the log
 	since int64 // invocation of the assignment
+	final bool  // that was in the final phase
 	at    int64 // when it read something last, or was assigned
 	empty int   // proc.empties at that time
 	// Within one op:
@@ -106,7 +107,6 @@ func (r *run) walk() {
 			w.behind(w.groupStuck, &m.cursor, m.empties, m.polled, groupBound, g)
 		}
 	}
-	w.tail()
 	r.consumers = w.groups
 	if w.lag.Checked > 0 {
 		w.lag.figure("max_ms", float64(w.lagMost)/1e6)
@@ -161,7 +161,10 @@ func (w *walker) assign(o *history.Op) {
 			p.cursors[k] = c
 			continue
 		}
-		p.cursors[k] = &cursor{key: k, last: -1, high: -1, whole: true, since: o.Invoked, at: o.Completed, empty: p.empties, op: -1}
+		p.cursors[k] = &cursor{
+			key: k, last: -1, high: -1, whole: true, since: o.Invoked, final: o.Phase == history.Final,
+			at: o.Completed, empty: p.empties, op: -1,
+		}
 	}
 }
 
@@ -339,7 +342,7 @@ func (w *walker) polledOK(p *proc, o *history.Op) {
 		for _, m := range p.members {
 			m.empties++
 		}
-		if o.Phase == history.Final {
+		if o.Phase == history.Final && o.Err == "" {
 			p.quiet++
 		}
 	}
@@ -526,38 +529,48 @@ func (w *walker) behind(f *found, c *cursor, empties int, now int64, bound time.
 
 // retire ends a process.
 func (w *walker) retire(p *proc) {
+	if p.subscribed {
+		return
+	}
+	quiet := p.quiet >= emptyPolls
 	for _, c := range inOrder(p.cursors) {
-		if p.quiet >= emptyPolls && !p.subscribed {
+		if quiet {
 			w.logs[c.key].nothing(c, p.polled)
 		}
-		if !p.subscribed {
-			w.behind(w.stuck, c, p.empties, p.polled, StuckBound, p)
+		if c.final && c.whole {
+			w.toEnd(p, c, quiet)
 		}
+		w.behind(w.stuck, c, p.empties, p.polled, StuckBound, p)
 	}
 }
 
-// tail is a part of L20: the final phase read what had been read before. One
-// that could not read to the end shows nothing; V5 says so.
-func (w *walker) tail() {
-	for k := range w.logs {
-		l := &w.logs[k]
-		if !l.final.done || l.losing() {
-			continue
-		}
-		w.unstable.Checked++
-		i := len(l.polled) - 1
-		for i >= 0 && l.polled[i] == never {
-			i--
-		}
-		if i >= 0 && l.offsets[i] > l.final.max && l.offsets[i] >= l.floor {
-			w.unstable.add(l.offsets[i]-l.final.max, func() Anomaly {
-				return Anomaly{
-					Text: fmt.Sprintf("offset %d of %s had been read, and the final phase found nothing behind %d", l.offsets[i], w.name(history.Key(k)), l.final.max),
-					Key:  history.Key(k), At: l.final.at, Ops: []int64{w.writer(l.vals[i]).Index}, Mark: w.value(l.vals[i]),
-				}
-			})
-		}
+// toEnd is a part of L20: who reads from the start in the final phase comes to the end of
+// what had been known before and was read by anybody. One that was not quiet in the end
+// shows nothing; V5 says so.
+func (w *walker) toEnd(p *proc, c *cursor, quiet bool) {
+	l := &w.logs[c.key]
+	if l.losing() {
+		return
 	}
+	w.unstable.Checked++
+	end, _ := slices.BinarySearch(l.known, c.since)
+	i := int32(end) - 1
+	for i > c.high && l.polled[i] == never {
+		i--
+	}
+	if i <= c.high || l.offsets[i] < l.floor {
+		return
+	}
+	if !quiet {
+		w.cutOff = append(w.cutOff, fmt.Sprintf("%s read %s up to %s of %d", p, w.name(c.key), l.at(c.high), l.offsets[i]))
+		return
+	}
+	w.unstable.add(int64(i-c.high), func() Anomaly {
+		return Anomaly{
+			Text: fmt.Sprintf("offset %d of %s was there before and has been read, and %s read from the start in the final phase and found nothing behind %s", l.offsets[i], w.name(c.key), p, l.at(c.high)),
+			Key:  c.key, At: p.polled, Ops: []int64{w.writer(l.vals[i]).Index}, Mark: w.value(l.vals[i]),
+		}
+	})
 }
 
 // repeats is L17.

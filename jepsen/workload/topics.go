@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -259,10 +260,16 @@ func (w *topics) configOf(ctx context.Context, cl *kgo.Client, node int32, topic
 	return "", nil
 }
 
+// heard is when brokers must have heard of all changes: an answer before shows nothing.
+const heard = check.StaleBound + 2*time.Second
+
 // Final implements Workload: every node is asked for every topic.
 func (w *topics) Final(ctx context.Context, env *Env) error {
 	if err := env.readBack(ctx, env.allKeys()); err != nil {
 		return err
+	}
+	if !sleep(ctx, heard) {
+		return ctx.Err()
 	}
 	p := env.newProcess(env.rng("final", 0), env.Cluster.Bootstrap())
 	if _, err := p.once(); err != nil {
