@@ -104,7 +104,7 @@ func (r *run) walk() {
 	}
 	for _, g := range inOrder(w.groups) {
 		for _, m := range inOrder(g.members) {
-			w.behind(w.groupStuck, &m.cursor, m.empties, m.polled, groupBound, g)
+			w.behind(w.groupStuck, &m.cursor, m.empties, m.polled, GroupBound, g)
 		}
 	}
 	r.consumers = w.groups
@@ -115,9 +115,9 @@ func (r *run) walk() {
 	w.repeats()
 }
 
-// groupBound adds to StuckBound the time in which a group notices that a member
+// GroupBound adds to StuckBound the time in which a group notices that a member
 // is gone.
-const groupBound = StuckBound + time.Minute
+const GroupBound = StuckBound + time.Minute
 
 func (w *walker) op(o *history.Op) {
 	switch {
@@ -262,7 +262,7 @@ func (w *walker) touch(p *proc, o *history.Op, k history.Key) (*cursor, *member)
 		w.behind(w.stuck, c, p.empties, o.Invoked, StuckBound, p)
 	} else {
 		m.goOn(o)
-		w.behind(w.groupStuck, &m.cursor, m.empties, o.Invoked, groupBound, p.group)
+		w.behind(w.groupStuck, &m.cursor, m.empties, o.Invoked, GroupBound, p.group)
 		m.at, m.empty = o.Completed, m.empties
 	}
 	return c, m

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -30,7 +32,7 @@ type External struct {
 
 	mu struct {
 		sync.Mutex
-		down, paused map[int32]bool // by the harness's own commands
+		down, paused map[int32]bool // by the harness's own commands; down also if one failed
 	}
 }
 
@@ -80,18 +82,35 @@ func (c *External) Can(what string) bool {
 // commandTimeout bounds a command.
 const commandTimeout = time.Minute
 
+// outputMost is how much of what a command prints is read.
+const outputMost = 64 << 10
+
 // shell runs a command for a node and returns its output. It ends though the
 // context does: nobody would know whether a command that was cut off took effect.
+// What it leaves running is not waited for, and may go on to print: a server that a
+// command starts has its output, often.
 func (c *External) shell(ctx context.Context, command string, node int32) (string, error) {
 	if command == "" {
 		return "", ErrCannot
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 	defer cancel()
-	line := strings.ReplaceAll(command, "{node}", fmt.Sprint(node))
-	out, err := exec.CommandContext(ctx, "sh", "-c", line).CombinedOutput()
-	text := strings.TrimSpace(string(out))
+	out, err := os.CreateTemp("", "ponor-jepsen-")
 	if err != nil {
+		return "", fmt.Errorf("keep what a command prints: %w", err)
+	}
+	defer out.Close()
+	_ = os.Remove(out.Name()) // it lasts as long as somebody has it open
+	line := strings.ReplaceAll(command, "{node}", fmt.Sprint(node))
+	cmd := exec.CommandContext(ctx, "sh", "-c", line)
+	cmd.Stdout, cmd.Stderr = out, out // a pipe would be read until nobody has it open
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("it did not end within %v: %w", commandTimeout, err)
+	}
+	said, rerr := io.ReadAll(io.NewSectionReader(out, 0, outputMost))
+	text := strings.TrimSpace(string(said))
+	if err = errors.Join(err, rerr); err != nil {
 		return text, fmt.Errorf("%s: %w: %s", line, err, text)
 	}
 	return text, nil
@@ -106,15 +125,21 @@ func (c *External) Start(ctx context.Context, node int32) error {
 
 // Stop implements Cluster.
 func (c *External) Stop(ctx context.Context, node int32) error {
-	_, err := c.shell(ctx, c.commands.Stop, node)
-	c.note(err, func() { c.mu.down[node] = true })
-	return err
+	return c.end(ctx, c.commands.Stop, node)
 }
 
 // Kill implements Cluster.
 func (c *External) Kill(ctx context.Context, node int32) error {
-	_, err := c.shell(ctx, c.commands.Kill, node)
-	c.note(err, func() { c.mu.down[node] = true })
+	return c.end(ctx, c.commands.Kill, node)
+}
+
+// end runs a command that ends a node. One that fails may have ended it all the same, so
+// that it is started again.
+func (c *External) end(ctx context.Context, command string, node int32) error {
+	_, err := c.shell(ctx, command, node)
+	if !errors.Is(err, ErrCannot) {
+		c.note(nil, func() { c.mu.down[node] = true })
+	}
 	return err
 }
 

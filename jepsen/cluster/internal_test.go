@@ -124,9 +124,32 @@ func TestExternalCommands(t *testing.T) {
 		t.Errorf("paused: %v", err)
 	}
 	c.commands.Kill = "echo no such host >&2; exit 3"
-	if err := c.Kill(t.Context(), 7); err == nil || !strings.Contains(err.Error(), "no such host") || c.Down(7) {
-		t.Errorf("a command that failed: %v", err)
+	if err := c.Kill(t.Context(), 7); err == nil || !strings.Contains(err.Error(), "no such host") || !c.Down(7) {
+		t.Errorf("a command that failed, and may have ended the node: %v, down %v", err, c.Down(7))
 	}
+}
+
+// A command may leave a server running that has its output; it can go on to print.
+func TestCommandsThatLeaveSomethingRunning(t *testing.T) {
+	dir := t.TempDir()
+	c := &External{nodes: []int32{7}, commands: Commands{
+		Kill: "true", Start: "echo starting; (while [ ! -e " + dir + "/go ]; do sleep 0.01; done; echo on; echo on; touch " + dir + "/printed) &",
+	}}
+	c.mu.down, c.mu.paused = map[int32]bool{}, map[int32]bool{}
+	started := make(chan error)
+	go func() { started <- c.Start(t.Context(), 7) }()
+	select {
+	case err := <-started:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("a command is waited for whose server runs")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server has printed", func() bool { _, err := os.Stat(filepath.Join(dir, "printed")); return err == nil })
 }
 
 // A node that does not end when it is told to is killed, so that it is seen to

@@ -150,11 +150,18 @@ func (r *restart) roll(done <-chan struct{}, env *Env) (string, error) {
 	}
 }
 
-// Stop implements Nemesis.
-func (r *restart) Stop(_ context.Context, env *Env) (history.Event, error) {
+// Stop implements Nemesis. It starts what is down, because it was killed when it did not
+// end in time.
+func (r *restart) Stop(ctx context.Context, env *Env) (history.Event, error) {
 	defer env.Nodes.Free(r.nodes)
 	proof, err := r.end()
-	return history.Event{Target: nodeNames(r.nodes), Proof: proof}, err
+	down := each(r.nodes, func(n int32) error {
+		if !env.Cluster.Down(n) {
+			return nil
+		}
+		return env.Cluster.Start(ctx, n)
+	})
+	return history.Event{Target: nodeNames(r.nodes), Proof: proof}, errors.Join(err, down)
 }
 
 // run does something to each node and gives what they are then.

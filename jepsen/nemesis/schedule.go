@@ -161,7 +161,7 @@ func (s *Schedule) record(e history.Event, name, phase string, at, end int64, er
 // Heal resumes and starts every node and waits until all serve. It is the last
 // event of a run.
 func Heal(ctx context.Context, env *Env, record func(*history.Event)) error {
-	if env.Cluster.Logs() == "" && !env.Cluster.Can("kill") && !env.Cluster.Can("pause") {
+	if can := env.Cluster.Can; env.Cluster.Logs() == "" && !can("kill") && !can("stop") && !can("pause") {
 		return nil // we have no hand on its nodes
 	}
 	at := env.Now()

@@ -177,6 +177,50 @@ func (*rolling) Pause(context.Context, int32) error  { return nil }
 func (*rolling) Resume(context.Context, int32) error { return nil }
 func (*rolling) Paused(int32) bool                   { return true }
 
+// stubborn is a cluster whose nodes do not end when they are told to, and are killed.
+type stubborn struct{ *nodes }
+
+func (*stubborn) Can(what string) bool { return what == "stop" }
+func (*stubborn) Logs() string         { return "" }
+func (c *stubborn) Stop(_ context.Context, n int32) error {
+	c.down[n] = true
+	return errors.New("it was killed")
+}
+
+// A node that was killed because it did not end is started again, when the fault is
+// undone and when a cluster is healed of which it is all that can be done.
+func TestStubbornNodesAreStartedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &stubborn{newNodes()}
+		list, err := nemesis.Choose([]string{"restart"}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		env := &nemesis.Env{Cluster: c, Rand: rand.New(rand.NewPCG(3, 7)), Now: func() int64 { return 0 }, Nodes: &nemesis.Claims{}}
+		if _, err := list[0].Start(t.Context(), env); err == nil || len(c.left()) != 1 {
+			t.Fatalf("started with %v, down %v", err, c.left())
+		}
+		if _, err := list[0].Stop(t.Context(), env); err != nil || len(c.left()) != 0 {
+			t.Errorf("undone with %v, down %v", err, c.left())
+		}
+		c.down[2] = true
+		healed := false
+		if err := nemesis.Heal(t.Context(), env, func(*history.Event) { healed = true }); err != nil || len(c.left()) != 0 || !healed {
+			t.Errorf("healed %v with %v, down %v", healed, err, c.left())
+		}
+	})
+}
+
+// left are the nodes that are down.
+func (c *nodes) left() (list []int32) {
+	for _, n := range c.Nodes() {
+		if c.down[n] {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
 // A fault that could not be done is told with its error.
 func TestScheduleTellsWhatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -319,5 +320,42 @@ func TestCountsThatFailedMayBeMissing(t *testing.T) {
 				t.Errorf("%d records behind the last are lost, want none", n)
 			}
 		})
+	}
+}
+
+// One member to which brokers assign is dead at a time, where sessions take long.
+func TestDeadMembersOfLongSessions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := groupKind{name: "consumer", assignor: assignServer}
+		w, theirs, ours := &groups{}, &Env{}, &Env{Options: Options{Exclusive: true}}
+		if !w.mayCrash(theirs, server) || w.mayCrash(theirs, server) {
+			t.Error("the first may crash, and no other")
+		}
+		if !w.mayCrash(theirs, groupKind{assignor: assignRange}) || !w.mayCrash(ours, server) {
+			t.Error("those whose session is short may crash")
+		}
+		time.Sleep(serverSession)
+		if !w.mayCrash(theirs, server) {
+			t.Error("the first has lost its partitions, and no other may crash")
+		}
+	})
+}
+
+// A group whose fresh members do not come to the end makes a run invalid.
+func TestGroupsThatDoNotComeToTheEnd(t *testing.T) {
+	env := &Env{Header: &history.Header{Keys: []history.Partition{{Topic: "t"}, {Topic: "t", Partition: 1}}}, Begun: time.Now()}
+	ends := map[history.Key]int64{0: 10, 1: 20}
+	w := &groups{}
+	if r := w.Results()[0]; r.Verdict != check.Unknown {
+		t.Errorf("nobody looked: %+v", r)
+	}
+	w.caughtUp(env, groupKinds()[0], ends, nil)
+	if r := w.Results()[0]; r.Verdict != check.Valid || r.Checked != 2 {
+		t.Errorf("all are at the end: %+v", r)
+	}
+	w.caughtUp(env, groupKinds()[1], ends, map[history.Key]int64{0: noOffset, 1: 19})
+	r := w.Results()[0]
+	if r.Verdict != check.Invalid || r.Count != 2 || r.Checked != 4 || r.Worst[1].Key != 1 || !strings.Contains(r.Worst[1].Text, "t-1, which ends at 20, offset 19 is committed") {
+		t.Errorf("one group is behind: %+v", r)
 	}
 }
