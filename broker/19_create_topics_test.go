@@ -171,7 +171,8 @@ func TestDeleteTopics(t *testing.T) {
 		if v >= 5 {
 			is(t, "has a message", resp.Topics[1].ErrorMessage != nil, true)
 		}
-		c.gone("t")
+		_, there := c.Image().Topic("t")
+		is(t, "its name is free", !there, true)
 	}
 }
 

@@ -9,6 +9,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -58,14 +59,41 @@ func (b *Broker) deleteTopics(ctx context.Context, _ call, req *kmsg.DeleteTopic
 	ctx, cancel := adminTimeout(ctx, req.TimeoutMillis)
 	defer cancel()
 	results, err := b.cfg.Admin.DeleteTopics(ctx, ids)
+	var deleted []metadata.TopicID
 	for i, k := range at {
-		if err != nil {
+		switch {
+		case err != nil:
 			resp.Topics[k].ErrorCode, resp.Topics[k].ErrorMessage = codeAndMessage(unknownOutcome(err))
-		} else {
+		case results[i] != nil:
 			resp.Topics[k].ErrorCode, resp.Topics[k].ErrorMessage = codeAndMessage(refused(results[i]))
+		default:
+			deleted = append(deleted, ids[i])
 		}
 	}
+	b.awaitDeleted(ctx, deleted)
 	return resp
+}
+
+// awaitDeleted waits as long as ctx until the names of topics are free, which is when
+// owners have closed them, so that who deletes a topic can make it anew at once. What takes
+// longer is deleted all the same.
+func (b *Broker) awaitDeleted(ctx context.Context, ids []metadata.TopicID) {
+	for {
+		changed := b.cfg.Meta.Changed()
+		img := b.image()
+		ids = slices.DeleteFunc(ids, func(id metadata.TopicID) bool {
+			_, there := img.TopicByID(id)
+			return !there
+		})
+		if len(ids) == 0 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // topicToDelete finds the topic that one entry names.

@@ -48,6 +48,7 @@ type cluster struct {
 	opening  map[partKey]bool // Get answers ErrOpening
 	adminErr error            // what Admin answers instead
 	stuck    bool             // elections are taken and nothing happens
+	deleted  []string         // topics that their owner closes when somebody waits for it
 	quorum   controller.QuorumInfo
 }
 
@@ -163,6 +164,10 @@ func (c *cluster) Image() *metadata.Image {
 func (c *cluster) Changed() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for _, name := range c.deleted {
+		go c.gone(name)
+	}
+	c.deleted = nil
 	return c.changed
 }
 
@@ -260,7 +265,6 @@ func deleteTopic(id metadata.TopicID) *metadatapb.Command {
 
 // gone ends the deletion of a topic that this broker owned all of.
 func (c *cluster) gone(name string) {
-	c.t.Helper()
 	t, ok := c.Image().Topic(name)
 	if !ok {
 		return
@@ -269,7 +273,7 @@ func (c *cluster) gone(name string) {
 	c.seq[c.self]++
 	seq := c.seq[c.self]
 	c.mu.Unlock()
-	c.must(&metadatapb.Command{From: c.self.Proto(), CmdSeq: seq, Body: &metadatapb.Command_TopicsGone{TopicsGone: &metadatapb.TopicsGone{TopicIds: [][]byte{t.ID[:]}}}})
+	c.apply(&metadatapb.Command{From: c.self.Proto(), CmdSeq: seq, Body: &metadatapb.Command_TopicsGone{TopicsGone: &metadatapb.TopicsGone{TopicIds: [][]byte{t.ID[:]}}}})
 }
 
 // bumpEpoch gives a partition to this broker anew, at a newer epoch.

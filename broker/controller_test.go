@@ -72,7 +72,12 @@ func (c *cluster) DeleteTopics(_ context.Context, ids []metadata.TopicID) ([]*co
 	}
 	out := make([]*controller.Error, len(ids))
 	for i, id := range ids {
-		out[i] = rejected(c.apply(&metadatapb.Command{Body: &metadatapb.Command_DeleteTopic{DeleteTopic: &metadatapb.DeleteTopic{TopicId: id[:]}}}))
+		t, _ := c.Image().TopicByID(id)
+		if out[i] = rejected(c.apply(deleteTopic(id))); out[i] == nil {
+			c.mu.Lock()
+			c.deleted = append(c.deleted, t.Name)
+			c.mu.Unlock()
+		}
 	}
 	return out, nil
 }

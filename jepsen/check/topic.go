@@ -97,9 +97,9 @@ func (t *topicChecks) topic(list *topicOps) {
 		for ; n < len(list.changes) && list.changes[n].Invoked <= look.Completed; n++ {
 			c := list.changes[n]
 			if c.Type == history.Fail {
-				if next, may := t.afterDenied(was, c); may {
-					certain = certain && busy < c.Invoked
-					last, was, busy = c, next, max(busy, c.Completed)
+				if !t.nothingDone(c) {
+					certain = certain && busy < c.Invoked && was.exists == (c.F == history.CreateTopic)
+					busy = max(busy, c.Completed)
 				}
 				continue
 			}
@@ -129,17 +129,11 @@ func denied(o *history.Op) bool {
 	}
 }
 
-// afterDenied is the state after a change that was denied, and whether that may be
-// another. A broker asks the controller again when a fault took the answer, and the second
-// answer is that to what the first one did.
-func (t *topicChecks) afterDenied(s topicState, o *history.Op) (after topicState, may bool) {
-	if t.health.longest(o.Invoked, o.Completed, StaleBound) == o.Completed-o.Invoked {
-		return s, false
-	}
-	if exists := o.F == history.CreateTopic; exists != s.exists {
-		s = topicState{exists: exists}
-	}
-	return s, true
+// nothingDone says that a change that was denied did nothing. A broker asks the controller
+// again when a fault took the answer, and the second answer is that to what the first one
+// did.
+func (t *topicChecks) nothingDone(o *history.Op) bool {
+	return t.health.longest(o.Invoked, o.Completed, StaleBound) == o.Completed-o.Invoked
 }
 
 // unknownBefore says that a change of unknown effect may still come.

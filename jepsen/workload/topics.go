@@ -77,7 +77,7 @@ func (w *topics) thread(ctx context.Context, env *Env, pace *pacer, rng *rand.Ra
 		name := w.mu.names[slot]
 		w.mu.Unlock()
 		nodes := env.Cluster.Nodes()
-		op, t := w.operate(p, name, nodes[rng.IntN(len(nodes))])
+		op, t := w.operate(p, w.draw(rng), name, nodes[rng.IntN(len(nodes))])
 		if t != history.Info {
 			continue
 		}
@@ -95,26 +95,37 @@ func (w *topics) thread(ctx context.Context, env *Env, pace *pacer, rng *rand.Ra
 	p.crash()
 }
 
-// operate does one operation on a topic by a node. Half of them look.
-func (w *topics) operate(p *process, name string, node int32) (*history.Op, history.Outcome) {
-	kinds := []struct {
-		f  history.Func
-		do func(ctx context.Context, p *process, op *history.Op) error
-	}{
-		{history.DescribeTopic, w.describe}, {history.DescribeTopic, w.describe}, {history.DescribeTopic, w.describe},
-		{history.CreateTopic, w.create}, {history.AlterConfig, w.alter}, {history.DeleteTopic, w.remove},
+// draw an operation. Half of them look.
+func (w *topics) draw(rng *rand.Rand) history.Func {
+	kinds := []history.Func{
+		history.DescribeTopic, history.DescribeTopic, history.DescribeTopic,
+		history.CreateTopic, history.AlterConfig, history.DeleteTopic,
 	}
-	kind := kinds[p.rng.IntN(len(kinds))]
-	op := p.env.begin(p.id, kind.f)
+	return kinds[rng.IntN(len(kinds))]
+}
+
+// operate does one operation on a topic by a node.
+func (w *topics) operate(p *process, f history.Func, name string, node int32) (*history.Op, history.Outcome) {
+	do := w.describe
+	switch f {
+	case history.CreateTopic:
+		do = w.create
+	case history.AlterConfig:
+		do = w.alter
+	case history.DeleteTopic:
+		do = w.remove
+	default:
+	}
+	op := p.env.begin(p.id, f)
 	op.Topic, op.Node = &history.Topic{Name: name}, node
 	ctx, cancel := context.WithTimeout(context.Background(), p.env.OpTimeout)
 	defer cancel()
 	_, err := p.once()
 	if err == nil {
-		err = kind.do(ctx, p, op)
+		err = do(ctx, p, op)
 	}
 	t := outcome(err, false)
-	if t != history.OK && kind.f == history.DescribeTopic {
+	if t != history.OK && f == history.DescribeTopic {
 		p.env.end(op, history.Fail, err) // it only reads
 		return op, history.Info
 	}
@@ -263,8 +274,32 @@ func (w *topics) configOf(ctx context.Context, cl *kgo.Client, node int32, topic
 // heard is when brokers must have heard of all changes: an answer before shows nothing.
 const heard = check.StaleBound + 2*time.Second
 
+// lastTopics are changed when there are no faults any more: of most others the last change
+// has an unknown effect, and they show nothing.
+const lastTopics = 16
+
+// lastChanges makes topics, and alters, deletes, or makes anew three of four.
+func (w *topics) lastChanges(env *Env) {
+	p := env.newProcess(env.rng("last", 0), env.Cluster.Bootstrap())
+	nodes := env.Cluster.Nodes()
+	for i := range lastTopics {
+		name := w.newName(env)
+		for _, f := range [][]history.Func{
+			{history.CreateTopic},
+			{history.CreateTopic, history.AlterConfig},
+			{history.CreateTopic, history.DeleteTopic},
+			{history.CreateTopic, history.DeleteTopic, history.CreateTopic},
+		}[i%4] {
+			w.operate(p, f, name, nodes[p.rng.IntN(len(nodes))])
+		}
+	}
+	env.crashed(p.id)
+	p.crash()
+}
+
 // Final implements Workload: every node is asked for every topic.
 func (w *topics) Final(ctx context.Context, env *Env) error {
+	w.lastChanges(env)
 	if err := env.readBack(ctx, env.allKeys()); err != nil {
 		return err
 	}
