@@ -196,11 +196,13 @@ func (e *Engine) fence(err error) {
 		if !errors.Is(err, commitlog.ErrFenced) {
 			err = fmt.Errorf("%w: %w", commitlog.ErrFenced, err)
 		}
+		// First, so that nothing is confirmed any more while the streams end one by
+		// one. It ends Run.
+		e.wal.Fence(err)
 		e.fencedErr.Store(&err)
-		e.cfg.Logger.Error("incarnation is fenced", "broker", e.cfg.Incarnation.String(), "err", err)
 		close(e.fenced)
 		e.lose(err)
-		e.wal.Fence(err) // which ends Run
+		e.cfg.Logger.Error("incarnation is fenced", "broker", e.cfg.Incarnation.String(), "err", err)
 	})
 }
 

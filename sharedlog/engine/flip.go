@@ -59,6 +59,8 @@ type flipping struct {
 	s   *streamState
 	h   *handle
 	err error
+	// unknown: err says nothing about whether it moved, or may yet.
+	unknown bool
 }
 
 // Flip hands streams to other incarnations: of each it takes Stream, Epoch and
@@ -366,13 +368,15 @@ func (f *flip) submitOne(group []*flipping) {
 		}
 	default:
 		for _, m := range group {
-			m.err = fmt.Errorf("hand stream %d over: %w", m.pb.Stream, err)
+			m.err, m.unknown = fmt.Errorf("hand stream %d over: %w", m.pb.Stream, err), !errors.As(err, &refused)
 		}
 	}
 }
 
-// finish lets appends in again (move-2), or ends the handle of a stream that
-// moved.
+// finish lets appends in again (move-2), or ends the handle of a stream that moved. One
+// whose outcome nobody knows takes none any more: the incarnation has ended, and what its
+// WAL still confirms of it would be lost if it moved. By now the stream may have come back
+// and be open again, at a later epoch, which this says nothing of.
 func (m *flipping) finish() {
 	if m.h == nil {
 		return
@@ -380,13 +384,13 @@ func (m *flipping) finish() {
 	s := m.s
 	if m.err == nil {
 		target := metadata.IncarnationFrom(m.pb.Target)
-		s.fail(fmt.Errorf("stream %d was handed to %s at epoch %d: %w", s.id, target, m.pb.Epoch+1, commitlog.ErrFenced))
 		s.mu.Lock()
-		s.committed = s.next // the metadata has it all
+		s.committed = max(s.committed, commitlog.Offset(m.pb.End))
 		s.mu.Unlock()
+		s.failHandle(m.h, fmt.Errorf("stream %d was handed to %s at epoch %d: %w", s.id, target, m.pb.Epoch+1, commitlog.ErrFenced))
 		return
 	}
 	s.mu.Lock()
-	m.h.frozen = false
+	m.h.frozen = m.unknown
 	s.mu.Unlock()
 }

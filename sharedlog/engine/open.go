@@ -47,7 +47,8 @@ func (e *Engine) Open(ctx context.Context, id commitlog.StreamID, opts stream.Op
 	}
 }
 
-// openable waits for slot-4.
+// openable waits for slot-4. The image that says so must have us alive, too: that of a
+// dead owner waits for the WALs before it only, because it never opens.
 func (e *Engine) openable(ctx context.Context, id commitlog.StreamID, epoch commitlog.Epoch) (metadata.Partition, error) {
 	img := e.cfg.Meta.Image()
 	asked := false
@@ -57,6 +58,8 @@ func (e *Engine) openable(ctx context.Context, id commitlog.StreamID, epoch comm
 		}
 		p, ok := img.PartitionByStream(id)
 		switch {
+		case ok && p.Epoch == epoch && p.Owner == e.cfg.Incarnation && !img.Live(e.cfg.Incarnation):
+			return p, e.deadIn(img)
 		case ok && p.Epoch == epoch && p.Owner == e.cfg.Incarnation && p.Openable():
 			return p, nil
 		case ok && (p.Epoch > epoch || p.Epoch == epoch && p.Owner != e.cfg.Incarnation):
@@ -80,6 +83,11 @@ func (e *Engine) openable(ctx context.Context, id commitlog.StreamID, epoch comm
 	}
 }
 
+// deadIn is the error of an incarnation that the metadata have fenced.
+func (e *Engine) deadIn(img *metadata.Image) error {
+	return fmt.Errorf("%s is fenced in the metadata at index %d: %w", e.cfg.Incarnation, img.Index(), commitlog.ErrFenced)
+}
+
 // attach makes a handle the owner of the stream's state. wait is set instead if
 // appends of an earlier handle have not resolved.
 func (e *Engine) attach(id commitlog.StreamID, opts stream.OpenOptions) (*handle, <-chan struct{}, error) {
@@ -90,7 +98,11 @@ func (e *Engine) attach(id commitlog.StreamID, opts stream.OpenOptions) (*handle
 	}
 	// Read under mu: an older image may have an end from before the pack that
 	// had the stream's state forgotten.
-	p, ok := e.cfg.Meta.Image().PartitionByStream(id)
+	img := e.cfg.Meta.Image()
+	if !img.Live(e.cfg.Incarnation) {
+		return nil, nil, e.deadIn(img)
+	}
+	p, ok := img.PartitionByStream(id)
 	if !ok || p.Epoch != opts.Epoch || p.Owner != e.cfg.Incarnation {
 		return nil, nil, fmt.Errorf("owner is %s at epoch %d: %w", p.Owner, p.Epoch, commitlog.ErrFenced)
 	}

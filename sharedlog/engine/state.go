@@ -182,8 +182,15 @@ func (s *streamState) resolve(from, to commitlog.Offset, err error) {
 
 // fail ends the open handle: its log answers err from now on, what it waits for
 // is unknown (C4), and waiters are woken.
-func (s *streamState) fail(err error) {
+func (s *streamState) fail(err error) { s.failHandle(nil, err) }
+
+// failHandle is fail, of one handle only if h is not nil.
+func (s *streamState) failHandle(h *handle, err error) {
 	s.mu.Lock()
+	if h != nil && s.open != h {
+		s.mu.Unlock()
+		return
+	}
 	var wake func()
 	if s.open != nil && s.open.err == nil {
 		s.open.err = err
