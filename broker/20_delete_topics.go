@@ -10,6 +10,7 @@ package broker
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -74,10 +75,17 @@ func (b *Broker) deleteTopics(ctx context.Context, _ call, req *kmsg.DeleteTopic
 	return resp
 }
 
-// awaitDeleted waits as long as ctx until the names of topics are free, which is when
-// owners have closed them, so that who deletes a topic can make it anew at once. What takes
+// nameFreeWait bounds the wait for names that are free: more than it takes to seal a dead
+// owner, and well below the time after which clients give up and ask again, to be told that
+// there is no such topic.
+const nameFreeWait = 3 * time.Second
+
+// awaitDeleted waits a while until the names of topics are free, which is when owners have
+// closed them, so that who deletes a topic can make it anew at once, as in Kafka. What takes
 // longer is deleted all the same.
 func (b *Broker) awaitDeleted(ctx context.Context, ids []metadata.TopicID) {
+	ctx, cancel := context.WithTimeout(ctx, nameFreeWait)
+	defer cancel()
 	for {
 		changed := b.cfg.Meta.Changed()
 		img := b.image()
