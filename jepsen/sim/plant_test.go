@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"ponor/jepsen/sim"
 	"ponor/metadata"
 	"ponor/metadata/metadatapb"
@@ -101,8 +103,9 @@ type hasty struct{ sharedlog.Meta }
 
 // SubmitOwn changes flips.
 func (h hasty) SubmitOwn(ctx context.Context, cmd *metadatapb.Command) (metadata.Result, error) {
-	if f := cmd.GetFlip(); f != nil {
-		for _, s := range f.GetStreams() {
+	if cmd.GetFlip() != nil {
+		cmd = proto.Clone(cmd).(*metadatapb.Command) // the log itself believes that all went
+		for _, s := range cmd.GetFlip().GetStreams() {
 			if n := len(s.GetTail()); n > 0 {
 				s.End = s.Tail[n-1].GetBase()
 				s.Tail = s.Tail[:n-1]

@@ -196,8 +196,8 @@ func (e *Engine) fence(err error) {
 		if !errors.Is(err, commitlog.ErrFenced) {
 			err = fmt.Errorf("%w: %w", commitlog.ErrFenced, err)
 		}
-		// First, so that nothing is confirmed any more while the streams end one by
-		// one. It ends Run.
+		// First: while the streams end one by one, a flip of unknown outcome lets
+		// appends in again (cmd-2). It ends Run.
 		e.wal.Fence(err)
 		e.fencedErr.Store(&err)
 		close(e.fenced)

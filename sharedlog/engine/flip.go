@@ -59,8 +59,6 @@ type flipping struct {
 	s   *streamState
 	h   *handle
 	err error
-	// unknown: err says nothing about whether it moved, or may yet.
-	unknown bool
 }
 
 // Flip hands streams to other incarnations: of each it takes Stream, Epoch and
@@ -368,15 +366,13 @@ func (f *flip) submitOne(group []*flipping) {
 		}
 	default:
 		for _, m := range group {
-			m.err, m.unknown = fmt.Errorf("hand stream %d over: %w", m.pb.Stream, err), !errors.As(err, &refused)
+			m.err = fmt.Errorf("hand stream %d over: %w", m.pb.Stream, err)
 		}
 	}
 }
 
-// finish lets appends in again (move-2), or ends the handle of a stream that moved. One
-// whose outcome nobody knows takes none any more: the incarnation has ended, and what its
-// WAL still confirms of it would be lost if it moved. By now the stream may have come back
-// and be open again, at a later epoch, which this says nothing of.
+// finish lets appends in again (move-2), or ends the handle of a stream that moved. By now
+// that may have come back and be open again, at a later epoch, which this says nothing of.
 func (m *flipping) finish() {
 	if m.h == nil {
 		return
@@ -391,6 +387,6 @@ func (m *flipping) finish() {
 		return
 	}
 	s.mu.Lock()
-	m.h.frozen = m.unknown
+	m.h.frozen = false
 	s.mu.Unlock()
 }

@@ -47,8 +47,7 @@ func (e *Engine) Open(ctx context.Context, id commitlog.StreamID, opts stream.Op
 	}
 }
 
-// openable waits for slot-4. The image that says so must have us alive, too: that of a
-// dead owner waits for the WALs before it only, because it never opens.
+// openable waits for slot-4.
 func (e *Engine) openable(ctx context.Context, id commitlog.StreamID, epoch commitlog.Epoch) (metadata.Partition, error) {
 	img := e.cfg.Meta.Image()
 	asked := false
@@ -58,8 +57,6 @@ func (e *Engine) openable(ctx context.Context, id commitlog.StreamID, epoch comm
 		}
 		p, ok := img.PartitionByStream(id)
 		switch {
-		case ok && p.Epoch == epoch && p.Owner == e.cfg.Incarnation && !img.Live(e.cfg.Incarnation):
-			return p, e.deadIn(img)
 		case ok && p.Epoch == epoch && p.Owner == e.cfg.Incarnation && p.Openable():
 			return p, nil
 		case ok && (p.Epoch > epoch || p.Epoch == epoch && p.Owner != e.cfg.Incarnation):
@@ -83,11 +80,6 @@ func (e *Engine) openable(ctx context.Context, id commitlog.StreamID, epoch comm
 	}
 }
 
-// deadIn is the error of an incarnation that the metadata have fenced.
-func (e *Engine) deadIn(img *metadata.Image) error {
-	return fmt.Errorf("%s is fenced in the metadata at index %d: %w", e.cfg.Incarnation, img.Index(), commitlog.ErrFenced)
-}
-
 // attach makes a handle the owner of the stream's state. wait is set instead if
 // appends of an earlier handle have not resolved.
 func (e *Engine) attach(id commitlog.StreamID, opts stream.OpenOptions) (*handle, <-chan struct{}, error) {
@@ -100,7 +92,9 @@ func (e *Engine) attach(id commitlog.StreamID, opts stream.OpenOptions) (*handle
 	// had the stream's state forgotten.
 	img := e.cfg.Meta.Image()
 	if !img.Live(e.cfg.Incarnation) {
-		return nil, nil, e.deadIn(img)
+		// slot-4 is of the living: what a dead owner has waits for the WALs before its
+		// own only, because it never opens.
+		return nil, nil, fmt.Errorf("%s is fenced in the metadata at index %d: %w", e.cfg.Incarnation, img.Index(), commitlog.ErrFenced)
 	}
 	p, ok := img.PartitionByStream(id)
 	if !ok || p.Epoch != opts.Epoch || p.Owner != e.cfg.Incarnation {
