@@ -130,6 +130,9 @@ func (w *groups) member(ctx context.Context, env *Env, kind groupKind, number in
 		}
 		cancel()
 		how := rng.IntN(3)
+		if !w.mayDie(env, kind) {
+			how = 1
+		}
 		if alive && how == 0 && ctx.Err() == nil { // it stalls, and goes on
 			resume, works := p.client.stall()
 			more, cancel := context.WithTimeout(ctx, time.Duration(rng.Int64N(int64(stallMost))))
@@ -147,9 +150,10 @@ func (w *groups) member(ctx context.Context, env *Env, kind groupKind, number in
 			}
 			cancel()
 		}
-		if alive && (how == 1 || ctx.Err() != nil || !w.mayCrash(env, kind)) {
+		if alive && (how == 1 || ctx.Err() != nil) {
 			w.leave(env, p)
 		} else {
+			w.died(kind)
 			env.crashed(p.id)
 		}
 		p.crash()
@@ -157,19 +161,30 @@ func (w *groups) member(ctx context.Context, env *Env, kind groupKind, number in
 	}
 }
 
-// mayCrash keeps it to one dead member at a time where sessions are long. Partitions would
-// go from one that is dead to another, for minutes in which nothing is wrong.
-func (w *groups) mayCrash(env *Env, kind groupKind) bool {
+// mayDie says whether a member may stall, after which it often cannot go on, or crash.
+// Where sessions are long it is one member in two of them: while one is dead no other dies,
+// nor just after its partitions went to others. They would go from one that is dead to the
+// next, for minutes in which nothing is wrong.
+func (w *groups) mayDie(env *Env, kind groupKind) bool {
 	if env.Exclusive || kind.assignor != assignServer {
 		return true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if time.Since(w.mu.crashed) < serverSession {
+	if time.Since(w.mu.crashed) < 2*serverSession {
 		return false
 	}
 	w.mu.crashed = time.Now()
 	return true
+}
+
+// died notes the death of a member.
+func (w *groups) died(kind groupKind) {
+	if kind.assignor == assignServer {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.mu.crashed = time.Now()
+	}
 }
 
 func (w *groups) join(env *Env, p *process, kind groupKind, number int) error {

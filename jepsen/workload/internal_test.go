@@ -323,20 +323,26 @@ func TestCountsThatFailedMayBeMissing(t *testing.T) {
 	}
 }
 
-// One member to which brokers assign is dead at a time, where sessions take long.
+// Of members to which brokers assign one dies in two sessions, where these take long.
 func TestDeadMembersOfLongSessions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := groupKind{name: "consumer", assignor: assignServer}
 		w, theirs, ours := &groups{}, &Env{}, &Env{Options: Options{Exclusive: true}}
-		if !w.mayCrash(theirs, server) || w.mayCrash(theirs, server) {
-			t.Error("the first may crash, and no other")
+		if !w.mayDie(theirs, server) || w.mayDie(theirs, server) {
+			t.Error("the first may die, and no other")
 		}
-		if !w.mayCrash(theirs, groupKind{assignor: assignRange}) || !w.mayCrash(ours, server) {
-			t.Error("those whose session is short may crash")
+		if !w.mayDie(theirs, groupKind{assignor: assignRange}) || !w.mayDie(ours, server) {
+			t.Error("those whose session is short may die")
 		}
-		time.Sleep(serverSession)
-		if !w.mayCrash(theirs, server) {
-			t.Error("the first has lost its partitions, and no other may crash")
+		time.Sleep(10 * time.Second)
+		w.died(server) // it stalled until now
+		time.Sleep(2*serverSession - time.Second)
+		if w.mayDie(theirs, server) {
+			t.Error("the partitions of the first went to others a while ago, and the next may die")
+		}
+		time.Sleep(time.Second)
+		if !w.mayDie(theirs, server) {
+			t.Error("the first is forgotten, and no other may die")
 		}
 	})
 }
