@@ -136,6 +136,7 @@ func (w *groups) member(ctx context.Context, env *Env, kind groupKind, number in
 		if alive && how == 0 && ctx.Err() == nil { // it stalls, and goes on
 			resume, works := p.client.stall()
 			more, cancel := context.WithTimeout(ctx, time.Duration(rng.Int64N(int64(stallMost))))
+			context.AfterFunc(more, resume) // not after a poll, which may wait for what is held up
 			for works && more.Err() == nil && alive {
 				alive = w.consume(p)
 			}
@@ -143,7 +144,6 @@ func (w *groups) member(ctx context.Context, env *Env, kind groupKind, number in
 				<-more.Done()
 			}
 			cancel()
-			resume()
 			after, cancel := context.WithTimeout(ctx, 3*time.Second)
 			for after.Err() == nil && alive {
 				alive = w.consume(p)
