@@ -57,6 +57,19 @@ type Result struct {
 	Figure map[string]float64 `json:"figure,omitempty"` // name with unit: value
 }
 
+// Judged is a result with its verdict: any anomaly makes it invalid, and where nothing was
+// looked at it is unknown.
+func (r Result) Judged() Result {
+	r.Verdict = Valid
+	switch {
+	case r.Count > 0:
+		r.Verdict = Invalid
+	case r.Checked == 0:
+		r.Verdict = Unknown
+	}
+	return r
+}
+
 // MaxWorst bounds the anomalies kept of one check.
 const MaxWorst = 16
 

@@ -138,7 +138,9 @@ func (c *External) Kill(ctx context.Context, node int32) error {
 func (c *External) end(ctx context.Context, command string, node int32) error {
 	_, err := c.shell(ctx, command, node)
 	if !errors.Is(err, ErrCannot) {
-		c.note(nil, func() { c.mu.down[node] = true })
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.mu.down[node] = true
 	}
 	return err
 }

@@ -158,9 +158,6 @@ func (d *diskFull) Stop(ctx context.Context, env *Env) (history.Event, error) {
 		if err := f.Empty(n); err != nil {
 			return err
 		}
-		if env.Cluster.Down(n) {
-			return env.Cluster.Start(ctx, n)
-		}
-		return nil
+		return startDown(ctx, env, n)
 	})
 }

@@ -75,8 +75,8 @@ func (c *crashLoop) Stop(ctx context.Context, env *Env) (history.Event, error) {
 	defer env.Nodes.Free(c.nodes)
 	proof, err := c.end()
 	for _, n := range c.nodes {
-		if err == nil && env.Cluster.Down(n) {
-			err = env.Cluster.Start(ctx, n)
+		if err == nil {
+			err = startDown(ctx, env, n)
 		}
 	}
 	return history.Event{Target: nodeNames(c.nodes), Proof: proof}, err
@@ -129,9 +129,6 @@ func (p *pauseKill) Stop(ctx context.Context, env *Env) (history.Event, error) {
 		if env.Cluster.Paused(n) {
 			return env.Cluster.Resume(ctx, n)
 		}
-		if env.Cluster.Down(n) {
-			return env.Cluster.Start(ctx, n)
-		}
-		return nil
+		return startDown(ctx, env, n)
 	})
 }

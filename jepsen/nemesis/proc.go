@@ -43,12 +43,7 @@ func (k *kill) Start(ctx context.Context, env *Env) (history.Event, error) {
 // Stop implements Nemesis.
 func (k *kill) Stop(ctx context.Context, env *Env) (history.Event, error) {
 	defer env.Nodes.Free(k.nodes)
-	return run(k.nodes, env, func(n int32) error {
-		if !env.Cluster.Down(n) {
-			return nil
-		}
-		return env.Cluster.Start(ctx, n)
-	})
+	return run(k.nodes, env, func(n int32) error { return startDown(ctx, env, n) })
 }
 
 // pause stops processes as a long collection of garbage, a swapping machine or
@@ -155,13 +150,16 @@ func (r *restart) roll(done <-chan struct{}, env *Env) (string, error) {
 func (r *restart) Stop(ctx context.Context, env *Env) (history.Event, error) {
 	defer env.Nodes.Free(r.nodes)
 	proof, err := r.end()
-	down := each(r.nodes, func(n int32) error {
-		if !env.Cluster.Down(n) {
-			return nil
-		}
-		return env.Cluster.Start(ctx, n)
-	})
+	down := each(r.nodes, func(n int32) error { return startDown(ctx, env, n) })
 	return history.Event{Target: nodeNames(r.nodes), Proof: proof}, errors.Join(err, down)
+}
+
+// startDown starts a node if it is down.
+func startDown(ctx context.Context, env *Env, n int32) error {
+	if !env.Cluster.Down(n) {
+		return nil
+	}
+	return env.Cluster.Start(ctx, n)
 }
 
 // run does something to each node and gives what they are then.

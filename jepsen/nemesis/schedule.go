@@ -174,9 +174,7 @@ func Heal(ctx context.Context, env *Env, record func(*history.Event)) error {
 		if env.Cluster.Paused(n) {
 			errs = append(errs, env.Cluster.Resume(ctx, n))
 		}
-		if env.Cluster.Down(n) {
-			errs = append(errs, env.Cluster.Start(ctx, n))
-		}
+		errs = append(errs, startDown(ctx, env, n))
 	}
 	errs = append(errs, cluster.WaitReady(ctx, env.Cluster))
 	for _, n := range env.Cluster.Nodes() {

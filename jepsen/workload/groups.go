@@ -380,14 +380,8 @@ func (w *groups) behind(ctx context.Context, env *Env, kind groupKind, ends map[
 // Results implements Workload.
 func (w *groups) Results() []check.Result {
 	r := check.Result{
-		ID: "G8", Name: "group-end", Verdict: check.Valid, Count: len(w.mu.behind), Checked: w.mu.looked,
+		ID: "G8", Name: "group-end", Count: len(w.mu.behind), Checked: w.mu.looked,
 		Worst: w.mu.behind[:min(len(w.mu.behind), check.MaxWorst)],
 	}
-	switch {
-	case r.Count > 0:
-		r.Verdict = check.Invalid
-	case r.Checked == 0:
-		r.Verdict = check.Unknown
-	}
-	return []check.Result{r}
+	return []check.Result{r.Judged()}
 }
